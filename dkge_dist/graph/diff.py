@@ -1,0 +1,122 @@
+"""What changed between two snapshots. Pure values: a diff can be composed with the next, inverted and applied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from dkge_dist.kernels.triples import differences, minus, union
+from dkge_dist.types import ROW, Array, Split, Triples
+
+
+@dataclass(frozen=True)
+class Change:
+    """Triples that one split gained and lost; both canonical, and no triple in both."""
+
+    added: Triples
+    deleted: Triples
+
+    @staticmethod
+    def none() -> Change:
+        """Nothing changed."""
+        return Change(Triples.empty(), Triples.empty())
+
+    @staticmethod
+    def between(old: Triples, new: Triples) -> Change:
+        """From one canonical set to another."""
+        deleted, added = differences(old, new)
+        return Change(added, deleted)
+
+    def then(self, later: Change) -> Change:
+        """The net effect of this and then `later`."""
+        if not self.size or not later.size:
+            return later if later.size else self
+        added = union(minus(self.added, later.deleted), minus(later.added, self.deleted))
+        deleted = union(minus(self.deleted, later.added), minus(later.deleted, self.added))
+        return Change(added, deleted)
+
+    def inverted(self) -> Change:
+        """The way back."""
+        return Change(added=self.deleted, deleted=self.added)
+
+    @property
+    def size(self) -> int:
+        """Triples gained plus triples lost."""
+        return self.added.count + self.deleted.count
+
+
+@dataclass(frozen=True)
+class Diff:
+    """From one snapshot to another: triples by split, and the rows that came alive (`emerging`) or died (`removed`)."""
+
+    train: Change
+    valid: Change
+    test: Change
+    emerging_entities: Array
+    removed_entities: Array
+    emerging_relations: Array
+    removed_relations: Array
+
+    @staticmethod
+    def none() -> Diff:
+        """Nothing changed."""
+        nobody = np.empty(0, ROW)
+        return Diff(Change.none(), Change.none(), Change.none(), nobody, nobody, nobody, nobody)
+
+    @property
+    def splits(self) -> tuple[Change, Change, Change]:
+        """By `Split`."""
+        return self.train, self.valid, self.test
+
+    @property
+    def added(self) -> Triples:
+        """Train triples gained."""
+        return self.train.added
+
+    @property
+    def deleted(self) -> Triples:
+        """Train triples lost."""
+        return self.train.deleted
+
+    @property
+    def is_empty(self) -> bool:
+        """No triple of any split changed, so nobody came or went either."""
+        return not any(change.size for change in self.splits)
+
+    def then(self, later: Diff) -> Diff:
+        """The net effect of this and then `later`: what came and went again is in neither."""
+        entities = _net(self.emerging_entities, self.removed_entities, later.emerging_entities, later.removed_entities)
+        relations = _net(
+            self.emerging_relations, self.removed_relations, later.emerging_relations, later.removed_relations
+        )
+        splits = (mine.then(theirs) for mine, theirs in zip(self.splits, later.splits, strict=True))
+        return Diff(*splits, *entities, *relations)
+
+    def inverted(self) -> Diff:
+        """The way back."""
+        return Diff(
+            *(change.inverted() for change in self.splits),
+            self.removed_entities,
+            self.emerging_entities,
+            self.removed_relations,
+            self.emerging_relations,
+        )
+
+    def counts(self) -> dict[str, int]:
+        """Sizes for people and for JSON; held-out splits only where they changed."""
+        out = {"added": self.added.count, "deleted": self.deleted.count}
+        for split in (Split.VALID, Split.TEST):
+            change = self.splits[split]
+            if change.size:
+                out[f"added_{split.label}"] = change.added.count
+                out[f"deleted_{split.label}"] = change.deleted.count
+        for column in fields(self)[3:]:
+            out[column.name] = int(getattr(self, column.name).shape[0])
+        return out
+
+
+def _net(came: Array, went: Array, came_later: Array, went_later: Array) -> tuple[Array, Array]:
+    emerging = np.union1d(np.setdiff1d(came, went_later), np.setdiff1d(came_later, went)).astype(ROW)
+    removed = np.union1d(np.setdiff1d(went, came_later), np.setdiff1d(went_later, came)).astype(ROW)
+    return emerging, removed

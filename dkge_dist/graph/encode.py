@@ -1,0 +1,68 @@
+"""Everything a source says, as rows. In: a source and the dictionaries. Out: columns of rows. New labels get new rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dkge_dist.graph.dictionary import Dictionary
+from dkge_dist.graph.sources.base import Rejects, Source, SourceError
+from dkge_dist.kernels.triples import distinct_rows
+from dkge_dist.types import Array, Split, Triples
+
+SWAPPED_FACTOR = 10
+SWAPPED_MINIMUM = 100
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """The triples of a source by split, in its order; `deleted` marks those that a change file takes away."""
+
+    splits: tuple[Triples, Triples, Triples]
+    deleted: Array
+
+    @property
+    def count(self) -> int:
+        """Lines that held a triple."""
+        return sum(triples.count for triples in self.splits)
+
+
+def encode(
+    source: Source,
+    entities: Dictionary,
+    relations: Dictionary,
+    rejects: Rejects,
+    progress: Callable[[int, int], None] | None = None,
+) -> Encoded:
+    """Read `source` to its end. `progress` hears bytes read and bytes in all."""
+    parts: dict[Split, list[Triples]] = {split: [] for split in Split}
+    deleted: list[Array] = []
+    for batch in source.batches(rejects):
+        # Heads and tails are encoded apart: both lookups then run over text in the order it was read.
+        triples = Triples(entities.encode(batch.head), relations.encode(batch.relation), entities.encode(batch.tail))
+        parts[batch.split].append(triples)
+        if batch.deleted is not None:
+            deleted.append(batch.deleted)
+        if progress is not None:
+            progress(source.bytes_read, source.bytes_total)
+    train, valid, test = (Triples.concat(parts[split]) for split in Split)
+    encoded = Encoded((train, valid, test), np.concatenate([np.empty(0, bool), *deleted]))
+    if encoded.count == 0:
+        raise SourceError(f"{source.path}: no triples in it")
+    return encoded
+
+
+def columns_look_swapped(encoded: Encoded, relations_known: int) -> bool:
+    """A relation column with many more different labels than heads or tails: its columns are in another order.
+
+    Only new relations count: whoever has ingested a graph like that before has said that it is right.
+    """
+    triples = Triples.concat(list(encoded.splits))
+    relations = distinct_rows(triples.relation)
+    relations = relations[relations >= relations_known]
+    if triples.count < SWAPPED_MINIMUM or relations.shape[0] <= SWAPPED_FACTOR:
+        return False
+    ends = min(distinct_rows(column).shape[0] for column in (triples.head, triples.tail))
+    return bool(relations.shape[0] > SWAPPED_FACTOR * ends)

@@ -1,0 +1,142 @@
+"""Which triples are held out for validation and test. In: a change without splits. Out: the change by split. Pure.
+
+Three promises, the first winning over the second: whoever is alive stands in train; a triple that is held out stays so;
+a triple that was ever trained on is never held out later. Choices go by a hash of labels, never by order or chance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dkge_dist.graph.content import hash_triples
+from dkge_dist.graph.dictionary import Dictionary
+from dkge_dist.graph.diff import Change, Diff
+from dkge_dist.graph.snapshot import Snapshot
+from dkge_dist.kernels.jit import kernel
+from dkge_dist.kernels.triples import canonical, minus, union
+from dkge_dist.types import OFFSET, Array, Split, Triples
+
+_SEED = 0x686F6C646F7574
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """How many triples to hold out for each purpose; None leaves what the parent snapshot held out."""
+
+    valid: int | None = None
+    test: int | None = None
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The changes by split, how many held-out triples had to go back to train, and how many are missing to N."""
+
+    changes: tuple[Change, Change, Change]
+    returned: int
+    missing: int
+
+
+def place(
+    parent: Snapshot, added: Triples, deleted: tuple[Triples, ...], wanted: HeldOut, names: tuple[Dictionary, Dictionary]
+) -> Placement:
+    """Split a change of `parent`: `added` (canonical, new to every split) and `deleted` (by split)."""
+    changes = [Change(Triples.empty(), lost) for lost in deleted]
+    changes[Split.TRAIN] = Change(added, deleted[Split.TRAIN])
+    returned = _return_to_train(parent, changes)
+    missing = 0
+    for split, count in ((Split.TEST, wanted.test), (Split.VALID, wanted.valid)):
+        if count is None:
+            continue
+        present = parent.count(split) + changes[split].added.count - changes[split].deleted.count
+        chosen = _choose(parent, changes, added, max(0, count - present), names)
+        missing += max(0, count - present) - chosen.count
+        _move(changes, chosen, Split.TRAIN, split)
+    train, valid, test = changes
+    return Placement((train, valid, test), returned, missing)
+
+
+def _return_to_train(parent: Snapshot, changes: list[Change]) -> int:
+    """Held-out triples of objects whose last train triple goes: they become train triples."""
+    lost = changes[Split.TRAIN].deleted
+    if not lost.count:
+        return 0
+    after = _after(parent, changes)
+    entities = np.unique(np.concatenate([lost.head, lost.tail]))
+    entities = entities[after.entity_degrees(entities).train == 0]
+    relations = np.unique(lost.relation)
+    relations = relations[after.relation_degrees(relations).train == 0]
+    returned = 0
+    for split in (Split.VALID, Split.TEST):
+        held = minus(parent.triples(split), changes[split].deleted)
+        stranded = (
+            np.isin(held.head, entities) | np.isin(held.tail, entities) | np.isin(held.relation, relations)
+        )
+        _move(changes, held.take(stranded), split, Split.TRAIN)
+        returned += int(stranded.sum())
+    return returned
+
+
+def _move(changes: list[Change], triples: Triples, origin: Split, target: Split) -> None:
+    if triples.count:
+        changes[origin] = changes[origin].then(Change(Triples.empty(), triples))
+        changes[target] = changes[target].then(Change(triples, Triples.empty()))
+
+
+def _after(parent: Snapshot, changes: list[Change]) -> Snapshot:
+    nobody = Diff.none()
+    diff = Diff(*changes, nobody.emerging_entities, *[nobody.removed_entities] * 3)
+    return parent.after(diff, parent.entity_rows, parent.relation_rows)
+
+
+def _choose(
+    parent: Snapshot, changes: list[Change], added: Triples, count: int, names: tuple[Dictionary, Dictionary]
+) -> Triples:
+    """The `count` triples of `added` with the smallest hashes whose removal leaves everybody in train."""
+    eligible = minus(added, union(changes[Split.VALID].added, changes[Split.TEST].added))
+    if count == 0 or eligible.count == 0:
+        return Triples.empty()
+    after = _after(parent, changes)
+    hashes = hash_triples(eligible, _SEED, *names)
+    window = min(eligible.count, 4 * count + 1024)
+    while True:
+        # Only a window of the smallest hashes is sorted and asked for degrees: the whole may be the whole graph.
+        near = np.argpartition(hashes, window - 1)[:window] if window < eligible.count else np.arange(eligible.count)
+        candidates = eligible.take(near[np.argsort(hashes[near], kind="stable")])
+        chosen = _spare(after, candidates, count)
+        if chosen.shape[0] == count or window == eligible.count:
+            return canonical(candidates.take(chosen))
+        window = min(eligible.count, 4 * window)
+
+
+def _spare(after: Snapshot, candidates: Triples, count: int) -> Array:
+    """Positions of the first `count` candidates that everybody in them can spare."""
+    entities, ends = np.unique(np.concatenate([candidates.head, candidates.tail]), return_inverse=True)
+    relations, kinds = np.unique(candidates.relation, return_inverse=True)
+    out = np.empty(count, OFFSET)
+    taken = _take_greedily(
+        ends[: candidates.count],
+        ends[candidates.count :],
+        kinds,
+        after.entity_degrees(entities).train.astype(OFFSET),
+        after.relation_degrees(relations).train.astype(OFFSET),
+        out,
+    )
+    return out[:taken]
+
+
+@kernel
+def _take_greedily(head, tail, relation, entity_degree, relation_degree, out):  # type: ignore[no-untyped-def]
+    taken = 0
+    for i in range(head.shape[0]):
+        if taken == out.shape[0]:
+            break
+        loops = 1 if head[i] == tail[i] else 0
+        if entity_degree[head[i]] > 1 + loops and entity_degree[tail[i]] > 1 + loops and relation_degree[relation[i]] > 1:
+            entity_degree[head[i]] -= 1
+            entity_degree[tail[i]] -= 1
+            relation_degree[relation[i]] -= 1
+            out[taken] = i
+            taken += 1
+    return taken

@@ -1,0 +1,72 @@
+"""Many labels as slices of one byte buffer: no Python string is made until somebody wants to read one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from dkge_dist.types import OFFSET, Array
+
+
+@dataclass(frozen=True)
+class Labels:
+    """UTF-8 labels: label i is `data[start[i]:stop[i]]`. Slices may overlap, repeat and come in any order."""
+
+    data: Array
+    start: Array
+    stop: Array
+
+    def __len__(self) -> int:
+        return int(self.start.shape[0])
+
+    def __getitem__(self, i: int) -> str:
+        return self.data[self.start[i] : self.stop[i]].tobytes().decode("utf-8")
+
+    def __iter__(self) -> Iterator[str]:
+        return (self[i] for i in range(len(self)))
+
+    def take(self, where: Array | slice) -> Labels:
+        """The labels at `where` (indices, mask or slice), over the same bytes."""
+        return Labels(self.data, self.start[where], self.stop[where])
+
+    def to_arrow(self) -> pa.LargeStringArray:
+        """A compact Arrow column holding copies of just these labels."""
+        length = self.stop - self.start
+        offsets = np.zeros(len(self) + 1, OFFSET)
+        np.cumsum(length, out=offsets[1:])
+        # Position of every byte of the result in `data`: its own index, shifted by how far its label was moved.
+        shift = np.repeat(self.start - offsets[:-1], length)
+        values = self.data[np.arange(offsets[-1], dtype=OFFSET) + shift]
+        return pa.LargeStringArray.from_buffers(len(self), pa.py_buffer(offsets), pa.py_buffer(values))
+
+    @staticmethod
+    def from_arrow(column: pa.Array | pa.ChunkedArray) -> Labels:
+        """Over the buffers of an Arrow string column without nulls; copies only what is not plain large_string."""
+        if isinstance(column, pa.ChunkedArray):
+            column = column.combine_chunks()
+        if column.null_count:
+            raise ValueError(f"{column.null_count} null labels")
+        column = column.cast(pa.large_string())
+        _, offset_buffer, value_buffer = column.buffers()
+        if len(column) == 0:
+            return Labels.from_strings([])
+        offsets = np.frombuffer(offset_buffer, OFFSET)[column.offset : column.offset + len(column) + 1]
+        data = np.frombuffer(value_buffer, np.uint8) if value_buffer is not None else np.empty(0, np.uint8)
+        return Labels(data, offsets[:-1], offsets[1:])
+
+    @staticmethod
+    def from_strings(labels: Iterable[str]) -> Labels:
+        """From Python strings; for small inputs."""
+        encoded = [label.encode("utf-8") for label in labels]
+        offsets = np.zeros(len(encoded) + 1, OFFSET)
+        np.cumsum([len(label) for label in encoded], out=offsets[1:])
+        return Labels(np.frombuffer(b"".join(encoded), np.uint8), offsets[:-1], offsets[1:])
+
+    @staticmethod
+    def constant(label: str, count: int) -> Labels:
+        """One label, `count` times."""
+        data = np.frombuffer(label.encode("utf-8"), np.uint8)
+        return Labels(data, np.zeros(count, OFFSET), np.full(count, data.shape[0], OFFSET))

@@ -1,0 +1,150 @@
+"""One state of the graph: a stored base plus the net diff since. Questions about a change cost what the change is.
+
+Whoever stands in a triple of any split is *alive*; nobody else is a candidate, a negative or an answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from dkge_dist.graph.diff import Diff
+from dkge_dist.kernels.triples import apply_change, contains
+from dkge_dist.types import ROW, Array, Split, Triples
+
+
+@dataclass(frozen=True)
+class Degrees:
+    """How many triples every row stands in: of the train split, and of all splits together."""
+
+    train: Array
+    total: Array
+
+
+@dataclass(frozen=True)
+class Base:
+    """A snapshot written out in full: canonical triples by split, and the degrees that follow from them."""
+
+    splits: tuple[Triples, Triples, Triples]
+    entities: Degrees
+    relations: Degrees
+
+    @staticmethod
+    def of(splits: tuple[Triples, Triples, Triples], entities: int, relations: int) -> Base:
+        """With the degrees counted over so many dictionary rows."""
+
+        def degrees(columns: list[list[Array]], rows: int) -> Degrees:
+            counts = [sum(np.bincount(c, minlength=rows) for c in split).astype(ROW) for split in columns]  # type: ignore[union-attr]
+            return Degrees(counts[Split.TRAIN], np.sum(counts, axis=0, dtype=ROW))
+
+        return Base(
+            splits,
+            degrees([[triples.head, triples.tail] for triples in splits], entities),
+            degrees([[triples.relation] for triples in splits], relations),
+        )
+
+
+class Snapshot:
+    """`base` plus `diff`. Everything else is worked out when it is asked for."""
+
+    def __init__(self, base: Base, diff: Diff, entity_rows: int, relation_rows: int) -> None:
+        self.base = base
+        self.diff = diff
+        self.entity_rows = entity_rows
+        self.relation_rows = relation_rows
+
+    @staticmethod
+    def full(splits: tuple[Triples, Triples, Triples], entity_rows: int, relation_rows: int) -> Snapshot:
+        """A snapshot that stands on nothing else."""
+        return Snapshot(Base.of(splits, entity_rows, relation_rows), Diff.none(), entity_rows, relation_rows)
+
+    @staticmethod
+    def nothing() -> Snapshot:
+        """The graph before its first snapshot."""
+        return Snapshot.full((Triples.empty(), Triples.empty(), Triples.empty()), 0, 0)
+
+    def after(self, diff: Diff, entity_rows: int, relation_rows: int) -> Snapshot:
+        """The snapshot that `diff` leads to, on the same base."""
+        return Snapshot(self.base, self.diff.then(diff), entity_rows, relation_rows)
+
+    def count(self, split: Split) -> int:
+        """Triples of one split."""
+        change = self.diff.splits[split]
+        return self.base.splits[split].count + change.added.count - change.deleted.count
+
+    @property
+    def triple_count(self) -> int:
+        """Triples of all splits."""
+        return sum(self.count(split) for split in Split)
+
+    def contains(self, split: Split, triples: Triples) -> Array:
+        """For each triple: does it stand in `split`? Costs follow the question, not the graph."""
+        change = self.diff.splits[split]
+        in_base = contains(self.base.splits[split], triples) & ~contains(change.deleted, triples)
+        return in_base | contains(change.added, triples)
+
+    def triples(self, split: Split) -> Triples:
+        """All triples of one split, canonical. Costs follow the graph."""
+        return self._materialised[split]
+
+    @cached_property
+    def _materialised(self) -> tuple[Triples, Triples, Triples]:
+        pairs = zip(self.base.splits, self.diff.splits, strict=True)
+        train, valid, test = (apply_change(triples, change.added, change.deleted) for triples, change in pairs)
+        return train, valid, test
+
+    def entity_degrees(self, rows: Array) -> Degrees:
+        """Degrees of some entities, at a cost that follows their number and the diff."""
+        return self._degrees(self.base.entities, rows, (0, 2))
+
+    def relation_degrees(self, rows: Array) -> Degrees:
+        """Degrees of some relations."""
+        return self._degrees(self.base.relations, rows, (1,))
+
+    def _degrees(self, base: Degrees, rows: Array, columns: tuple[int, ...]) -> Degrees:
+        order = np.argsort(rows)
+        by_split = []
+        for change in self.diff.splits:
+            gained = sum(_occurrences(rows, order, change.added[column]) for column in columns)
+            lost = sum(_occurrences(rows, order, change.deleted[column]) for column in columns)
+            by_split.append(gained - lost)
+        return Degrees(_at(base.train, rows) + by_split[Split.TRAIN], _at(base.total, rows) + sum(by_split))
+
+    @cached_property
+    def entities_alive(self) -> Array:
+        """One flag per dictionary row."""
+        return _alive(self.base.entities, self.entity_rows, self.diff.emerging_entities, self.diff.removed_entities)
+
+    @cached_property
+    def relations_alive(self) -> Array:
+        """One flag per dictionary row."""
+        return _alive(self.base.relations, self.relation_rows, self.diff.emerging_relations, self.diff.removed_relations)
+
+
+def _occurrences(rows: Array, order: Array, values: Array) -> Array:
+    """How often each of the distinct `rows` (sorted by `order`) stands in `values`."""
+    if rows.shape[0] and values.shape[0] > int(rows.max()) // 8:
+        # A change as large as the graph: counting beats searching.
+        return np.bincount(values, minlength=int(rows.max()) + 1)[rows]
+    at = np.searchsorted(rows, values, sorter=order)
+    at, values = at[at < rows.shape[0]], values[at < rows.shape[0]]
+    hits = order[at]
+    return np.bincount(hits[rows[hits] == values], minlength=rows.shape[0])
+
+
+def _at(degrees: Array, rows: Array) -> Array:
+    """Degrees of `rows`; rows that came after the base have none there."""
+    known = rows < degrees.shape[0]
+    out = np.zeros(rows.shape[0], np.int64)
+    out[known] = degrees[rows[known]]
+    return out
+
+
+def _alive(degrees: Degrees, rows: int, emerging: Array, removed: Array) -> Array:
+    alive = np.zeros(rows, bool)
+    alive[: degrees.total.shape[0]] = degrees.total > 0
+    alive[removed] = False
+    alive[emerging] = True
+    return alive

@@ -1,0 +1,75 @@
+"""What every reader of a format gives: batches of labelled triples, and a place for lines that cannot be read.
+
+In: a path. Out: `TripleBatch` values, streamed. A reader knows nothing of rows, stores or other formats.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from dkge_dist.graph.labels import Labels
+from dkge_dist.types import Array, DkgeError, Split
+
+
+class SourceError(DkgeError):
+    """A source that cannot be used as it is; the message names the file, and the line where there is one."""
+
+
+@dataclass(frozen=True)
+class TripleBatch:
+    """A run of triples as labels. `deleted` marks the rows that take a triple away (change files only)."""
+
+    head: Labels
+    relation: Labels
+    tail: Labels
+    split: Split = Split.TRAIN
+    deleted: Array | None = None
+
+
+@dataclass
+class Rejects:
+    """Bad lines: the first one over `limit` stops the reading, the others are kept to be written to a file."""
+
+    limit: int = 0
+    lines: list[str] = field(default_factory=list)
+
+    def add(self, path: Path, line: int, reason: str, text: str = "") -> None:
+        """Note that `line` (counted from 1) of `path` cannot be read. Raises once there are more than `limit`."""
+        shown = text if len(text) <= 200 else text[:200] + "…"
+        if len(self.lines) >= self.limit:
+            hint = f" ({self.limit} bad lines were allowed)" if self.limit else ""
+            raise SourceError(f"{path}:{line}: {reason}{hint}" + (f": {shown!r}" if text else ""))
+        self.lines.append(f"{path}:{line}\t{reason}\t{shown!r}")
+
+
+class Source(ABC):
+    """One place to read triples from.
+
+    `brings_splits`: the source itself says which triples are held out; they are taken as they are.
+    `is_change`: the triples are additions to and deletions from what the store holds, not a whole snapshot.
+    `counts`: things worth telling that are no errors (dangling keys, skipped literals), by a readable name.
+    """
+
+    format: ClassVar[str]
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.brings_splits = False
+        self.is_change = False
+        self.counts: Counter[str] = Counter()
+        self.bytes_total = 0
+        self.bytes_read = 0
+
+    @property
+    def name(self) -> str:
+        """A snapshot made from this source is called so unless the user says otherwise."""
+        return self.path.name.split(".")[0] or self.path.resolve().name
+
+    @abstractmethod
+    def batches(self, rejects: Rejects) -> Iterator[TripleBatch]:
+        """Read everything once, in bounded memory."""

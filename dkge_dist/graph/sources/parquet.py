@@ -1,0 +1,139 @@
+"""Triples as Parquet columns h, r and t, in one file or in a folder with train, valid and test files.
+
+In: files with at least these columns, of strings in any Arrow form or of integers; other columns are ignored. Out:
+triples, integers as decimal labels. Rows are counted from 1 over the whole file, row groups do not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from dkge_dist.graph.labels import Labels
+from dkge_dist.graph.sources import files as source_files
+from dkge_dist.graph.sources.base import Rejects, Source, SourceError, TripleBatch
+from dkge_dist.types import Array, Split
+
+COLUMNS = ("h", "r", "t")
+MAX_BATCH_ROWS = 1 << 17
+READ_BUFFER_BYTES = 1 << 20
+
+
+class ParquetSource(Source):
+    """A row with a null, an empty label or broken UTF-8 in one of the three columns is a bad line."""
+
+    format = "parquet"
+
+    def __init__(self, path: Path, files: dict[Split, Path] | None = None) -> None:
+        super().__init__(path)
+        self.files = files or {Split.TRAIN: path}
+        self.brings_splits = files is not None and len(files) > 1
+        self.bytes_total = sum(file.stat().st_size for file in self.files.values() if file.exists())
+
+    def batches(self, rejects: Rejects) -> Iterator[TripleBatch]:
+        for split, path in self.files.items():
+            before, first_row = self.bytes_read, 1
+            rows_total, record_batches = _open(path)
+            size = path.stat().st_size
+            for batch in record_batches:
+                labels = _labels(batch, path, first_row, rejects)
+                first_row += batch.num_rows
+                self.bytes_read = before + size * (first_row - 1) // rows_total
+                if len(labels[0]):
+                    yield TripleBatch(*labels, split)
+            self.bytes_read = before + size
+
+
+def _open(path: Path) -> tuple[int, Iterator[pa.RecordBatch]]:
+    """How many rows `path` has, and the three columns of them in batches of bounded size."""
+    source_files.open_raw(path).close()
+    try:
+        # Buffered reading keeps one page of a column in memory, not its whole row group.
+        reader = pq.ParquetFile(path, buffer_size=READ_BUFFER_BYTES)
+    except (pa.ArrowException, OSError) as error:
+        raise SourceError(f"{path}: not a Parquet file, or a truncated one: {_first_line(error)}") from None
+    _check_columns(path, reader.schema_arrow)
+    groups = range(reader.metadata.num_row_groups)
+    size = sum(reader.metadata.row_group(group).total_byte_size for group in groups)
+    rows = reader.metadata.num_rows
+    batch_rows = max(1, min(MAX_BATCH_ROWS, source_files.CHUNK_BYTES * rows // max(size, 1)))
+    return rows, _record_batches(path, reader, batch_rows)
+
+
+def _record_batches(path: Path, reader: pq.ParquetFile, batch_rows: int) -> Iterator[pa.RecordBatch]:
+    batches = reader.iter_batches(batch_size=batch_rows, columns=list(COLUMNS))
+    with reader:
+        while True:
+            try:
+                batch = next(batches, None)
+            except (pa.ArrowException, OSError) as error:
+                raise SourceError(f"{path}: damaged Parquet file: {_first_line(error)}") from None
+            if batch is None:
+                return
+            yield batch
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+def _check_columns(path: Path, schema: pa.Schema) -> None:
+    for name in COLUMNS:
+        found = schema.names.count(name)
+        if found != 1:
+            problem = "no column" if found == 0 else f"{found} columns named"
+            raise SourceError(f"{path}: {problem} {name!r}; the columns are: {', '.join(schema.names) or 'none'}")
+        kind = schema.field(name).type
+        if not _is_label_type(kind):
+            raise SourceError(f"{path}: column {name!r} is of type {kind}; labels are strings or integers")
+
+
+def _is_label_type(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(
+        pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_string_view(kind)
+        or pa.types.is_integer(kind)
+    )
+
+
+def _labels(batch: pa.RecordBatch, path: Path, first_row: int, rejects: Rejects) -> list[Labels]:
+    """Heads, relations and tails of the rows that can be used; the others go to `rejects`."""
+    columns = [batch.column(name).cast(pa.large_string()) for name in COLUMNS]
+    problems: dict[int, str] = {}
+    for name, column in zip(COLUMNS, columns, strict=True):
+        for row, problem in _bad_rows(column):
+            problems.setdefault(row, f"{problem} in column {name!r} of this row")
+    for row in sorted(problems):
+        rejects.add(path, first_row + row, problems[row])
+    if problems:
+        good = np.ones(batch.num_rows, np.bool_)
+        good[list(problems)] = False
+        columns = [column.filter(pa.array(good)) for column in columns]
+    return [Labels.from_arrow(column) for column in columns]
+
+
+def _bad_rows(column: pa.LargeStringArray) -> Iterator[tuple[int, str]]:
+    """Rows of `column` that hold no label, and what is wrong with them."""
+    for row in _where(column.is_null()):
+        yield int(row), "null"
+    for row in _where(pc.equal(pc.binary_length(column), 0)):
+        yield int(row), "empty label"
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        for row, value in enumerate(column.cast(pa.large_binary())):
+            text = value.as_py()
+            if text is not None and text.decode("utf-8", "ignore").encode("utf-8") != text:
+                yield row, "broken UTF-8"
+
+
+def _where(mask: pa.BooleanArray) -> Array:
+    return np.flatnonzero(mask.fill_null(False).to_numpy(zero_copy_only=False))

@@ -1,0 +1,71 @@
+"""Sets of triples as sorted int64 arrays. Pure, but for `collect`, which draws with the caller's generator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from dkge_dist.types import ROW, Array, Triples
+
+_RELATION_BITS = 4
+_ENTITY_BITS = 28
+MAX_ENTITIES = 1 << _ENTITY_BITS
+BATCH = 1 << 21  # draws at a time, so that memory follows the graph and not the number of draws
+_MAX_ROUNDS = 200
+
+
+def pack(head: Array, relation: Array | int, tail: Array) -> Array:
+    """One int64 a triple, which sorts by (head, tail, relation)."""
+    ends = head.astype(np.int64) << _ENTITY_BITS | tail.astype(np.int64)
+    return np.asarray(ends << _RELATION_BITS | relation)
+
+
+def unpack(keys: Array) -> Triples:
+    """The triples of packed keys."""
+    head = keys >> (_ENTITY_BITS + _RELATION_BITS)
+    tail = keys >> _RELATION_BITS & (MAX_ENTITIES - 1)
+    relation = keys & ((1 << _RELATION_BITS) - 1)
+    return Triples(head.astype(ROW), relation.astype(ROW), tail.astype(ROW))
+
+
+def contains(keys: Array, wanted: Array) -> Array:
+    """Which of `wanted` are among the sorted `keys`."""
+    if keys.size == 0:
+        return np.zeros(wanted.shape, np.bool_)
+    where = np.minimum(np.searchsorted(keys, wanted), keys.size - 1)
+    return np.asarray(keys[where] == wanted)
+
+
+def union(parts: list[Array]) -> Array:
+    """Everything in any of `parts`, sorted and distinct."""
+    return np.unique(np.concatenate(parts))
+
+
+def count_before(groups: Array) -> Array:
+    """For each element, how many equal ones stand before it."""
+    order = np.argsort(groups, kind="stable")
+    ordered = groups[order]
+    is_first = np.ones(groups.size, np.bool_)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    position = np.arange(groups.size)
+    before = np.empty(groups.size, np.int64)
+    before[order] = position - np.maximum.accumulate(np.where(is_first, position, 0))
+    return before
+
+
+def collect(rng: np.random.Generator, count: int, draw: Callable[[int], Array], taken: Array) -> Array:
+    """Exactly `count` distinct keys from `draw`, none of them among the sorted `taken`; sorted.
+
+    `draw(n)` makes about n keys, repeats among them. A surplus is thinned at random, so that no key is favoured.
+    """
+    found = np.empty(0, np.int64)
+    for _ in range(_MAX_ROUNDS):
+        missing = count - found.size
+        if missing <= 0:
+            break
+        fresh = np.unique(draw(min(missing + missing // 4 + 16, BATCH)))
+        found = np.union1d(found, fresh[~contains(taken, fresh)])
+    if found.size < count:
+        raise ValueError(f"only {found.size} of {count} distinct triples could be drawn: the graph is too small")
+    return np.sort(rng.choice(found, count, replace=False))

@@ -1,0 +1,125 @@
+"""Stable hashes: digests of labels, and priorities for consistent sampling.
+
+A label's digest is XXH64 of its UTF-8 bytes with seed 0 (a published, frozen algorithm), so samples and held-out cuts
+are the same in every store that holds the label, whatever row it got. Digests are fast, not secret: identity is always
+settled by comparing bytes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dkge_dist.kernels.jit import frozen, inlined, kernel, parallel_kernel, prange
+from dkge_dist.types import Array
+
+_P1 = np.uint64(0x9E3779B185EBCA87)
+_P2 = np.uint64(0xC2B2AE3D27D4EB4F)
+_P3 = np.uint64(0x165667B19E3779F9)
+_P4 = np.uint64(0x85EBCA77C2B2AE63)
+_P5 = np.uint64(0x27D4EB2F165667C5)
+
+
+@inlined
+def _rotate(x, bits):  # type: ignore[no-untyped-def]
+    return (x << np.uint64(bits)) | (x >> np.uint64(64 - bits))
+
+
+@inlined
+def _word(data, i, size):  # type: ignore[no-untyped-def]
+    """`size` bytes at `i`, little endian."""
+    value = np.uint64(0)
+    for k in range(size):
+        value |= np.uint64(data[i + k]) << np.uint64(8 * k)
+    return value
+
+
+@inlined
+def _round(lane, word):  # type: ignore[no-untyped-def]
+    return _rotate(lane + word * _P2, 31) * _P1
+
+
+@inlined
+def _merge(digest, lane):  # type: ignore[no-untyped-def]
+    return (digest ^ _round(np.uint64(0), lane)) * _P1 + _P4
+
+
+@inlined
+def _long_start(data, start, stop):  # type: ignore[no-untyped-def]
+    """The four lanes of XXH64 over the whole 32-byte stripes."""
+    a, b, c, d = _P1 + _P2, _P2, np.uint64(0), np.uint64(0) - _P1
+    i = start
+    while i + 32 <= stop:
+        a = _round(a, _word(data, i, 8))
+        b = _round(b, _word(data, i + 8, 8))
+        c = _round(c, _word(data, i + 16, 8))
+        d = _round(d, _word(data, i + 24, 8))
+        i += 32
+    digest = _rotate(a, 1) + _rotate(b, 7) + _rotate(c, 12) + _rotate(d, 18)
+    return _merge(_merge(_merge(_merge(digest, a), b), c), d), i
+
+
+@inlined
+def xxh64(data, start, stop):  # type: ignore[no-untyped-def]
+    """XXH64, seed 0, of `data[start:stop]`."""
+    i = start
+    if stop - start >= 32:
+        digest, i = _long_start(data, start, stop)
+    else:
+        digest = _P5
+    digest += np.uint64(stop - start)
+    while i + 8 <= stop:
+        digest = _rotate(digest ^ _round(np.uint64(0), _word(data, i, 8)), 27) * _P1 + _P4
+        i += 8
+    if i + 4 <= stop:
+        digest = _rotate(digest ^ (_word(data, i, 4) * _P1), 23) * _P2 + _P3
+        i += 4
+    while i < stop:
+        digest = _rotate(digest ^ (np.uint64(data[i]) * _P5), 11) * _P1
+        i += 1
+    return avalanche(digest)
+
+
+@inlined
+def avalanche(x):  # type: ignore[no-untyped-def]
+    """The finish of XXH64: every input bit reaches every output bit."""
+    x = (x ^ (x >> np.uint64(33))) * _P2
+    x = (x ^ (x >> np.uint64(29))) * _P3
+    return x ^ (x >> np.uint64(32))
+
+
+@inlined
+def combine(left, right):  # type: ignore[no-untyped-def]
+    """One hash of an ordered pair of 64-bit values."""
+    return avalanche(_rotate(left, 27) * _P1 + right * _P2 + _P4)
+
+
+@parallel_kernel
+def _digests(data, start, stop, out):  # type: ignore[no-untyped-def]
+    for i in prange(start.shape[0]):
+        out[i] = xxh64(data, start[i], stop[i])
+
+
+def digests(data: Array, start: Array, stop: Array) -> Array:
+    """The digest of every label `data[start[i]:stop[i]]`."""
+    out = np.empty(start.shape[0], np.uint64)
+    _digests(frozen(data), frozen(start), frozen(stop), out)
+    return out
+
+
+@parallel_kernel
+def _triple_hashes(seed, head, relation, tail, out):  # type: ignore[no-untyped-def]
+    for i in prange(head.shape[0]):
+        out[i] = combine(combine(combine(seed, head[i]), relation[i]), tail[i])
+
+
+def triple_hashes(seed: int, head: Array, relation: Array, tail: Array) -> Array:
+    """A hash of every triple, from the digests of its three labels."""
+    out = np.empty(head.shape[0], np.uint64)
+    _triple_hashes(np.uint64(seed), frozen(head), frozen(relation), frozen(tail), out)
+    return out
+
+
+@kernel
+def combine_digests(left: int, right: int) -> int:
+    """`combine` for callers outside of kernels; takes and gives np.uint64."""
+    return combine(left, right)  # type: ignore[no-any-return]

@@ -1,0 +1,231 @@
+"""Lines of delimited text to field positions, without copying a byte.
+
+In: a chunk of bytes that ends at a line end. Out: where each field starts and stops. Labels are never decoded, quoted
+or unescaped here, so whatever stands between two delimiters round-trips exactly.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dkge_dist.kernels.jit import kernel
+from dkge_dist.types import OFFSET, Array
+
+NEWLINE = 10
+ZERO, NINE = 48, 57
+SPACE = 32
+MAX_KEY_DIGITS = 9
+"""Longer keys are refused, so that one absurd key cannot make an array by slots absurdly long."""
+
+MAX_KEY_SLOTS = sum(10**digits for digits in range(1, MAX_KEY_DIGITS + 1))
+MAX_DECIMAL_DIGITS = 18
+
+
+@kernel
+def _count_lines(data):  # type: ignore[no-untyped-def]
+    lines = 0
+    for i in range(data.shape[0]):
+        if data[i] == NEWLINE:
+            lines += 1
+    return lines
+
+
+@kernel
+def _split(data, delimiter, tail_cut, start, stop, found):  # type: ignore[no-untyped-def]
+    columns = start.shape[1]
+    line = 0
+    field = 0
+    begin = 0
+    for i in range(data.shape[0]):
+        byte = data[i]
+        if byte == delimiter:
+            if field < columns:
+                start[line, field] = begin
+                stop[line, field] = i
+            field += 1
+            begin = i + 1
+        elif byte == NEWLINE:
+            if field < columns:
+                start[line, field] = begin
+                stop[line, field] = max(begin, i - tail_cut)
+            found[line] = field + 1
+            line += 1
+            field = 0
+            begin = i + 1
+
+
+def split_fields(data: Array, columns: int, delimiter: str = "\t", line_end: int = 1) -> tuple[Array, Array, Array]:
+    """Split `data` (uint8, ending in a newline) into `columns` fields a line.
+
+    Returns `start` and `stop` of shape (lines, columns) and `found`, the number of fields that each line really has;
+    where that differs from `columns` the row of positions is not usable. `line_end` is 2 for CRLF files.
+    """
+    lines = _count_lines(data)
+    start = np.zeros((lines, columns), OFFSET)
+    stop = np.zeros((lines, columns), OFFSET)
+    found = np.empty(lines, np.int32)
+    _split(data, ord(delimiter), line_end - 1, start, stop, found)
+    return start, stop, found
+
+
+@kernel
+def _split_statements(data, start, stop):  # type: ignore[no-untyped-def]
+    line = 0
+    field = 0
+    begin = 0
+    for i in range(data.shape[0]):
+        byte = data[i]
+        if byte == SPACE and field < 2:
+            start[line, field] = begin
+            stop[line, field] = i
+            field += 1
+            begin = i + 1
+        elif byte == NEWLINE:
+            start[line, 2] = begin
+            stop[line, 2] = i - 2
+            line += 1
+            field = 0
+            begin = i + 1
+
+
+def split_statements(data: Array) -> tuple[Array, Array]:
+    """Positions (lines, 3) of subject, predicate and object in *canonical* N-Triples, one statement a line.
+
+    Canonical means one space between terms, ` .` and a newline at the end, and no empty line. Subject and predicate
+    hold no space, so what follows the second space, up to the dot, is the object whatever it contains.
+    """
+    lines = _count_lines(data)
+    start = np.empty((lines, 3), OFFSET)
+    stop = np.empty((lines, 3), OFFSET)
+    _split_statements(data, start, stop)
+    return start, stop
+
+
+@kernel
+def _key_slots(data, start, stop, prefix, slots):  # type: ignore[no-untyped-def]
+    for i in range(start.shape[0]):
+        slots[i] = -1
+        first_digit = start[i] + prefix.shape[0]
+        digits = stop[i] - first_digit
+        if digits < 1 or digits > MAX_KEY_DIGITS:
+            continue
+        good = True
+        for j in range(prefix.shape[0]):
+            good = good and data[start[i] + j] == prefix[j]
+        number = 0
+        shorter_keys = 0
+        for j in range(first_digit, stop[i]):
+            byte = int(data[j])
+            good = good and ZERO <= byte and byte <= NINE
+            number = number * 10 + (byte - ZERO)
+            shorter_keys = (shorter_keys + 1) * 10
+        if good:
+            slots[i] = shorter_keys - 10**digits + number
+
+
+def key_slots(data: Array, start: Array, stop: Array, prefix: str) -> Array:
+    """The slot of each key `prefix` + 1 to 9 digits, in 0 .. `MAX_KEY_SLOTS` - 1; -1 for what is no such key.
+
+    Different digit strings have different slots (`tt1` and `tt0000001` too): shorter ones come first, equally long
+    ones by their number. So an array indexed by slots can stand for a set of keys.
+    """
+    slots = np.empty(start.shape[0], OFFSET)
+    _key_slots(data, start, stop, np.frombuffer(prefix.encode("ascii"), np.uint8), slots)
+    return slots
+
+
+@kernel
+def _decimals(data, start, stop, values):  # type: ignore[no-untyped-def]
+    for i in range(start.shape[0]):
+        digits = stop[i] - start[i]
+        good = digits >= 1 and digits <= MAX_DECIMAL_DIGITS
+        value = 0
+        if good:
+            for j in range(start[i], stop[i]):
+                byte = int(data[j])
+                good = good and ZERO <= byte and byte <= NINE
+                value = value * 10 + (byte - ZERO)
+        values[i] = value if good else -1
+
+
+def decimals(data: Array, start: Array, stop: Array) -> Array:
+    """The non-negative decimal number of each field (at most 18 digits); -1 where the field is something else."""
+    values = np.empty(start.shape[0], np.int64)
+    _decimals(data, start, stop, values)
+    return values
+
+
+@kernel
+def _equal(data, start, stop, constant, result):  # type: ignore[no-untyped-def]
+    length = constant.shape[0]
+    for i in range(start.shape[0]):
+        same = stop[i] - start[i] == length
+        if same:
+            for j in range(length):
+                same = same and data[start[i] + j] == constant[j]
+        result[i] = same
+
+
+def equal_to(data: Array, start: Array, stop: Array, constant: str) -> Array:
+    """Which fields are exactly `constant`."""
+    result = np.empty(start.shape[0], np.bool_)
+    _equal(data, start, stop, np.frombuffer(constant.encode("utf-8"), np.uint8), result)
+    return result
+
+
+@kernel
+def _count_items(data, start, stop, separator):  # type: ignore[no-untyped-def]
+    items = 0
+    for i in range(start.shape[0]):
+        if stop[i] > start[i]:
+            items += 1
+            for j in range(start[i], stop[i]):
+                if data[j] == separator:
+                    items += 1
+    return items
+
+
+@kernel
+def _split_lists(data, start, stop, separator, item_start, item_stop, owner):  # type: ignore[no-untyped-def]
+    item = 0
+    for i in range(start.shape[0]):
+        if stop[i] == start[i]:
+            continue
+        begin = start[i]
+        for j in range(start[i], stop[i] + 1):
+            if j == stop[i] or data[j] == separator:
+                item_start[item] = begin
+                item_stop[item] = j
+                owner[item] = i
+                item += 1
+                begin = j + 1
+
+
+def split_lists(data: Array, start: Array, stop: Array, separator: str = ",") -> tuple[Array, Array, Array]:
+    """The items of fields that are lists: where each starts and stops, and the field that it belongs to.
+
+    An empty field is an empty list; otherwise a field has one item more than separators, empty items included.
+    """
+    items = _count_items(data, start, stop, ord(separator))
+    item_start = np.empty(items, OFFSET)
+    item_stop = np.empty(items, OFFSET)
+    owner = np.empty(items, OFFSET)
+    _split_lists(data, start, stop, ord(separator), item_start, item_stop, owner)
+    return item_start, item_stop, owner
+
+
+@kernel
+def _copy_fields(data, start, stop, out):  # type: ignore[no-untyped-def]
+    at = 0
+    for i in range(start.shape[0]):
+        for j in range(start[i], stop[i]):
+            out[at] = data[j]
+            at += 1
+
+
+def copy_fields(data: Array, start: Array, stop: Array, out: Array) -> None:
+    """Write the bytes of all fields to `out`, one after the other, without anything in between."""
+    needed = int((stop - start).sum())
+    if needed > out.shape[0]:
+        raise ValueError(f"{needed} bytes do not fit in {out.shape[0]}")
+    _copy_fields(data, start, stop, out)

@@ -1,0 +1,218 @@
+"""Sorted triples as sets: canonical order, membership, difference, and applying a change.
+
+Canonical triples are distinct and sorted by (head, tail, relation). That order makes the heads' neighbour lists
+contiguous and sorted, so that it doubles as the outgoing adjacency.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dkge_dist.kernels.jit import frozen, inlined, kernel, parallel_kernel, prange
+from dkge_dist.types import OFFSET, ROW, Array, Triples
+
+INSERTION_SORT_UP_TO = 24
+
+
+@inlined
+def sort_range(values, begin, end):  # type: ignore[no-untyped-def]
+    """Sort `values[begin:end]` in place; most runs are a handful, where insertion beats anything."""
+    if end - begin > INSERTION_SORT_UP_TO:
+        values[begin:end].sort()
+        return
+    for i in range(begin + 1, end):
+        value = values[i]
+        j = i
+        while j > begin and values[j - 1] > value:
+            values[j] = values[j - 1]
+            j -= 1
+        values[j] = value
+
+
+@kernel
+def _group(rows, codes, offset, out):  # type: ignore[no-untyped-def]
+    """Stable counting sort of `codes` by `rows`; `offset` (rows + 2, zeroed) ends as the start of every group."""
+    for i in range(rows.shape[0]):
+        offset[rows[i] + 2] += 1
+    for row in range(1, offset.shape[0]):
+        offset[row] += offset[row - 1]
+    for i in range(rows.shape[0]):
+        at = offset[rows[i] + 1]
+        out[at] = codes[i]
+        offset[rows[i] + 1] = at + 1
+
+
+def group(rows: Array, codes: Array, row_count: int) -> tuple[Array, Array]:
+    """`codes` gathered by row, in their given order: (indptr of row_count + 1, grouped codes)."""
+    offset = np.zeros(row_count + 2, OFFSET)
+    out = np.empty(codes.shape[0], codes.dtype)
+    _group(frozen(rows), frozen(codes), offset, out)
+    return offset[:-1], out
+
+
+@parallel_kernel
+def _sort_groups(indptr, codes, distinct):  # type: ignore[no-untyped-def]
+    """Sort every group and move its distinct codes to its front; their number goes to `distinct`."""
+    for row in prange(indptr.shape[0] - 1):
+        begin, end = indptr[row], indptr[row + 1]
+        sort_range(codes, begin, end)
+        kept = begin
+        for i in range(begin, end):
+            if i == begin or codes[i] != codes[i - 1]:
+                codes[kept] = codes[i]
+                kept += 1
+        distinct[row] = kept - begin
+
+
+@parallel_kernel
+def _spread(indptr, codes, target, head, relation, tail):  # type: ignore[no-untyped-def]
+    for row in prange(indptr.shape[0] - 1):
+        begin = target[row]
+        for k in range(target[row + 1] - begin):
+            code = codes[indptr[row] + k]
+            head[begin + k] = row
+            tail[begin + k] = code >> 32
+            relation[begin + k] = code & 0xFFFFFFFF
+
+
+def pack(first: Array, second: Array) -> Array:
+    """Two non-negative 32-bit columns as one sortable 64-bit code."""
+    return (first.astype(np.int64) << 32) | second.astype(np.int64)
+
+
+def distinct_rows(values: Array) -> Array:
+    """The different rows among `values`, ascending; counted where they are many, compared where they are few."""
+    if values.shape[0] > 1 << 20:
+        return np.flatnonzero(np.bincount(values)).astype(ROW)
+    return np.unique(values)
+
+
+def canonical(triples: Triples) -> Triples:
+    """Sorted and distinct. Few triples of a large graph are compared, many are counted into place."""
+    if triples.count == 0:
+        return Triples.empty()
+    row_count = int(triples.head.max()) + 1
+    if triples.count < row_count // 8:
+        return _canonical_by_comparison(triples)
+    indptr, codes = group(triples.head, pack(triples.tail, triples.relation), row_count)
+    distinct = np.empty(row_count, OFFSET)
+    _sort_groups(indptr, codes, distinct)
+    target = np.zeros(row_count + 1, OFFSET)
+    np.cumsum(distinct, out=target[1:])
+    out = Triples(*(np.empty(target[-1], ROW) for _ in range(3)))
+    _spread(frozen(indptr), frozen(codes), frozen(target), *out)
+    return out
+
+
+def _canonical_by_comparison(triples: Triples) -> Triples:
+    order = np.lexsort((triples.relation, triples.tail, triples.head))
+    ordered = Triples(*(column[order].astype(ROW, copy=False) for column in triples))
+    fresh = np.ones(ordered.count, bool)
+    fresh[1:] = np.any([column[1:] != column[:-1] for column in ordered], axis=0)
+    return ordered.take(fresh)
+
+
+@inlined
+def compare(h, t, r, head, relation, tail, i):  # type: ignore[no-untyped-def]
+    """Sign of (h, t, r) against triple i in canonical order."""
+    if h != head[i]:
+        return -1 if h < head[i] else 1
+    if t != tail[i]:
+        return -1 if t < tail[i] else 1
+    if r != relation[i]:
+        return -1 if r < relation[i] else 1
+    return 0
+
+
+@parallel_kernel
+def _positions(head, relation, tail, q_head, q_relation, q_tail, out):  # type: ignore[no-untyped-def]
+    for q in prange(q_head.shape[0]):
+        low, high = 0, head.shape[0]
+        found = -1
+        while low < high:
+            middle = (low + high) >> 1
+            sign = compare(q_head[q], q_tail[q], q_relation[q], head, relation, tail, middle)
+            if sign == 0:
+                found = middle
+                break
+            if sign < 0:
+                high = middle
+            else:
+                low = middle + 1
+        out[q] = found
+
+
+def positions(triples: Triples, queries: Triples) -> Array:
+    """Where each query stands in canonical `triples`, or -1. Costs log(count) a query, whatever the graph's size."""
+    out = np.empty(queries.count, OFFSET)
+    columns = [frozen(column, ROW) for column in (*triples, *queries)]
+    _positions(*columns, out)
+    return out
+
+
+def contains(triples: Triples, queries: Triples) -> Array:
+    """For each query: does it stand in canonical `triples`?"""
+    return positions(triples, queries) >= 0
+
+
+@kernel
+def _only(a_head, a_relation, a_tail, b_head, b_relation, b_tail, only_a, only_b):  # type: ignore[no-untyped-def]
+    i, j = 0, 0
+    while i < a_head.shape[0] and j < b_head.shape[0]:
+        sign = compare(a_head[i], a_tail[i], a_relation[i], b_head, b_relation, b_tail, j)
+        if sign == 0:
+            only_a[i] = False
+            only_b[j] = False
+        if sign <= 0:
+            i += 1
+        if sign >= 0:
+            j += 1
+
+
+def differences(old: Triples, new: Triples) -> tuple[Triples, Triples]:
+    """(deleted, added) between two canonical sets, in one walk over both."""
+    only_old = np.ones(old.count, bool)
+    only_new = np.ones(new.count, bool)
+    columns = [frozen(column, ROW) for column in (*old, *new)]
+    _only(*columns, only_old, only_new)
+    return old.take(only_old), new.take(only_new)
+
+
+def minus(triples: Triples, others: Triples) -> Triples:
+    """Those of canonical `triples` that are not in canonical `others`. Costs follow the first argument alone."""
+    if others.count == 0:
+        return triples
+    return triples.take(~contains(others, triples))
+
+
+def union(triples: Triples, others: Triples) -> Triples:
+    """Canonical union of two small sets."""
+    return canonical(Triples.concat([triples, others]))
+
+
+@kernel
+def _merge(a_head, a_relation, a_tail, b_head, b_relation, b_tail, head, relation, tail):  # type: ignore[no-untyped-def]
+    i, j = 0, 0
+    for k in range(head.shape[0]):
+        if j == b_head.shape[0] or (
+            i < a_head.shape[0] and compare(a_head[i], a_tail[i], a_relation[i], b_head, b_relation, b_tail, j) < 0
+        ):
+            head[k], relation[k], tail[k] = a_head[i], a_relation[i], a_tail[i]
+            i += 1
+        else:
+            head[k], relation[k], tail[k] = b_head[j], b_relation[j], b_tail[j]
+            j += 1
+
+
+def apply_change(triples: Triples, added: Triples, deleted: Triples) -> Triples:
+    """Canonical `triples` without `deleted` and with `added` (both canonical; deleted are in, added are not)."""
+    if deleted.count:
+        keep = np.ones(triples.count, bool)
+        keep[positions(triples, deleted)] = False
+        triples = triples.take(keep)
+    if not added.count:
+        return triples
+    out = Triples(*(np.empty(triples.count + added.count, ROW) for _ in range(3)))
+    columns = [frozen(column, ROW) for column in (*triples, *added)]
+    _merge(*columns, *out)
+    return out

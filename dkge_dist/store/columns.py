@@ -1,0 +1,40 @@
+"""Parts that are columns of numbers or labels: Arrow IPC files, one batch each, memory-mapped when read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from dkge_dist.store.storage import StoreError
+from dkge_dist.types import Array
+
+
+def write_columns(path: Path, columns: Mapping[str, Array | pa.Array]) -> None:
+    """Write equally long columns as one record batch."""
+    arrays = [c if isinstance(c, pa.Array) else pa.array(np.ascontiguousarray(c)) for c in columns.values()]
+    batch = pa.record_batch(arrays, names=list(columns))
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+
+
+def read_columns(path: Path, types: Mapping[str, pa.DataType], rows: int | None = None) -> list[pa.Array]:
+    """The columns of a part, without copying. The caller has checked the file's size; types and rows are checked here."""
+    try:
+        reader = pa.ipc.open_file(pa.memory_map(str(path), "r"))
+        batch = reader.get_batch(0)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise StoreError(f"part {path} is damaged: {error}") from None
+    found = {field.name: field.type for field in batch.schema}
+    if found != dict(types) or reader.num_record_batches != 1:
+        raise StoreError(f"part {path} holds columns {found} instead of {dict(types)}")
+    if rows is not None and batch.num_rows != rows:
+        raise StoreError(f"part {path} has {batch.num_rows} rows instead of {rows}")
+    return [batch.column(name) for name in types]
+
+
+def read_numbers(path: Path, types: Mapping[str, pa.DataType], rows: int | None = None) -> list[Array]:
+    """Numeric columns of a part as read-only arrays over the mapped file."""
+    return [column.to_numpy(zero_copy_only=True) for column in read_columns(path, types, rows)]

@@ -1,0 +1,247 @@
+"""Ingest: a source becomes the next snapshot of a store, all of it or nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from dkge_dist.graph.content import NOTHING, content_after
+from dkge_dist.graph.dictionary import Dictionary, Segment
+from dkge_dist.graph.diff import Diff
+from dkge_dist.graph.encode import Encoded, columns_look_swapped, encode
+from dkge_dist.graph.holdout import HeldOut
+from dkge_dist.graph.snapshot import Base, Snapshot
+from dkge_dist.graph.sources.base import Rejects, Source, SourceError
+from dkge_dist.graph.succession import Succession, by_change, by_splits, by_union
+from dkge_dist.kernels.triples import distinct_rows
+from dkge_dist.store.manifest import BaseEntry, Manifest, SegmentEntry, SnapshotEntry
+from dkge_dist.store.parts import save_base, save_change, save_segment
+from dkge_dist.store.storage import Staging
+from dkge_dist.store.store import Store
+from dkge_dist.types import Array, DkgeError, Split, Triples, UsageError
+
+TRUNCATED_SHARE = 0.1
+SHARED_SHARE = 0.01
+FOLD_AFTER_NIGHTS = 32
+FOLD_AT_SHARE = 0.25
+MIN_BLOCK_ROWS, MAX_BLOCK_ROWS, BLOCKS = 64, 16_384, 256
+
+Names = tuple[Dictionary, Dictionary]
+
+
+class Suspicious(DkgeError):
+    """A source that can be read but looks wrong; `--force` takes it all the same."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"{message}. If that is right, say --force")
+
+
+@dataclass(frozen=True)
+class IngestOptions:
+    """What a user may say about an ingest beside the source itself."""
+
+    name: str | None = None
+    held_out: HeldOut = field(default_factory=HeldOut)
+    force: bool = False
+    max_bad_lines: int = 0
+
+
+@dataclass(frozen=True)
+class Ingested:
+    """What an ingest did. `unchanged`: the store held just this already and no version was made."""
+
+    manifest: Manifest
+    diff: Diff
+    unchanged: bool
+    lines: int
+    counts: dict[str, int]
+    bytes_written: int = 0
+    rejects: Path | None = None
+
+
+def ingest(
+    path: Path,
+    source: Source,
+    options: IngestOptions | None = None,
+    progress: Callable[[int, int], None] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Ingested:
+    """Make the next snapshot of the store at `path` out of `source`. On any error the store is as before."""
+    options = options or IngestOptions()
+    _check_usage(source, options)
+    began = clock()
+    store = Store.open_or_new(path)
+    head = store.head()
+    if head is None and source.is_change:
+        raise SourceError(f"{source.path}: a change needs a snapshot to change, and {path} holds none yet")
+    parent = store.snapshot(head)
+    names = store.dictionaries(head)
+    rejects = Rejects(options.max_bad_lines)
+
+    encoded = encode(source, *names, rejects, progress)
+    succession = _succeed(source, parent, encoded, options.held_out, names)
+    if not options.force:
+        _look_for_swapped_columns(source, encoded, parent)
+        _look_for_another_graph(source, encoded, parent)
+        _look_for_truncation(source, parent, succession)
+
+    content = content_after(head.snapshot.content if head else NOTHING, succession.diff, *names)
+    counts = dict(succession.counts + source.counts)
+    known = _already_there(store, head, options.name, content)
+    if known is not None:
+        return Ingested(known, succession.diff, True, encoded.count, counts)
+
+    store.ensure()
+    with store.storage.staging() as staging:
+        snapshot = parent.after(succession.diff, len(names[0]), len(names[1]))
+        entry = _save_snapshot(store, staging, head, snapshot, succession.diff)
+        version = head.version + 1 if head else 1
+        name = options.name or _free_name(store, source.name, version)
+        facts = {"name": name, "format": source.format, "given_splits": source.brings_splits}
+        entry = entry.model_copy(update={**facts, "content": content, "counts": counts})
+        manifest = Manifest(
+            version=version,
+            kind="snapshot",
+            parent=store.checksum(head.version) if head else None,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            seconds=round(clock() - began, 3),
+            block_rows=head.block_rows if head else block_rows(len(names[0])),
+            entity_segments=_save_segments(staging, names[0], head.entity_segments if head else []),
+            relation_segments=_save_segments(staging, names[1], head.relation_segments if head else []),
+            snapshot=entry,
+        )
+        store.publish(manifest)
+        return Ingested(
+            manifest,
+            succession.diff,
+            False,
+            encoded.count,
+            counts,
+            staging.written,
+            _save_rejects(store, name, rejects),
+        )
+
+
+def block_rows(rows: int) -> int:
+    """Rows of a table block: a power of two near rows / 256, so that shards map whole blocks of a useful size."""
+    wanted = max(1, rows // BLOCKS)
+    return min(MAX_BLOCK_ROWS, max(MIN_BLOCK_ROWS, 1 << (wanted - 1).bit_length()))
+
+
+def _check_usage(source: Source, options: IngestOptions) -> None:
+    wanted = [count for count in (options.held_out.valid, options.held_out.test) if count is not None]
+    if any(count < 0 for count in wanted):
+        raise UsageError("--valid and --test take a number of triples, not a negative one")
+    if source.brings_splits and wanted:
+        raise UsageError(f"{source.path} brings its own splits: --valid and --test do not go with it")
+
+
+def _succeed(source: Source, parent: Snapshot, encoded: Encoded, held_out: HeldOut, names: Names) -> Succession:
+    if source.is_change:
+        return by_change(parent, encoded.splits[Split.TRAIN], encoded.deleted, held_out, names)
+    if source.brings_splits:
+        return by_splits(parent, encoded.splits)
+    return by_union(parent, encoded.splits[Split.TRAIN], held_out, names)
+
+
+def _look_for_swapped_columns(source: Source, encoded: Encoded, parent: Snapshot) -> None:
+    if columns_look_swapped(encoded, parent.relation_rows):
+        raise Suspicious(
+            f"{source.path}: the relation column holds many more different labels than heads or tails: "
+            "columns look swapped (expected head, relation, tail)"
+        )
+
+
+def _look_for_another_graph(source: Source, encoded: Encoded, parent: Snapshot) -> None:
+    if source.is_change or not parent.triple_count:
+        return
+    ends = [column for triples in encoded.splits for column in (triples.head, triples.tail)]
+    rows = _distinct(ends)
+    shared = int((rows < parent.entity_rows).sum())
+    if shared < SHARED_SHARE * min(rows.shape[0], parent.entity_rows):
+        raise Suspicious(
+            f"{source.path}: only {shared:,} of its {rows.shape[0]:,} entities are known here: "
+            "this looks like a different graph"
+        )
+
+
+def _distinct(columns: list[Array]) -> Array:
+    return distinct_rows(Triples.concat([Triples(column, column, column) for column in columns]).head)
+
+
+def _look_for_truncation(source: Source, parent: Snapshot, succession: Succession) -> None:
+    deleted = sum(change.deleted.count for change in succession.diff.splits)
+    if deleted > TRUNCATED_SHARE * parent.triple_count:
+        raise Suspicious(
+            f"{source.path}: deletes {deleted:,} of the {parent.triple_count:,} triples of the snapshot before, "
+            f"over {TRUNCATED_SHARE:.0%}: this looks like a truncated dump"
+        )
+    if source.is_change and succession.counts["already_absent"] and not deleted:
+        raise Suspicious(
+            f"{source.path}: none of the {succession.counts['already_absent']:,} triples it deletes is there: "
+            "this looks like a change to another snapshot"
+        )
+
+
+def _already_there(store: Store, head: Manifest | None, name: str | None, content: str) -> Manifest | None:
+    """The snapshot that makes this ingest a repetition, if there is one."""
+    if name is None:
+        return head if head is not None and head.snapshot.content == content else None
+    taken = store.snapshot_named(name)
+    if taken is not None and taken.snapshot.content != content:
+        raise UsageError(f"{store.path}: the name {name!r} is taken by version {taken.version}, which holds other triples")
+    return taken
+
+
+def _free_name(store: Store, wanted: str, version: int) -> str:
+    return wanted if store.snapshot_named(wanted) is None else f"{wanted}-{version}"
+
+
+def _save_snapshot(
+    store: Store, staging: Staging, head: Manifest | None, snapshot: Snapshot, diff: Diff
+) -> SnapshotEntry:
+    """The change to the parent, and the whole where there is no parent or the changes have become many."""
+    base: BaseEntry | None = None
+    if head is None or _fold(store, head, snapshot):
+        splits = tuple(snapshot.triples(split) for split in Split)
+        base = save_base(staging, Base.of(splits, snapshot.entity_rows, snapshot.relation_rows))  # type: ignore[arg-type]
+    came = diff.emerging_entities.shape[0] - diff.removed_entities.shape[0]
+    relations_came = diff.emerging_relations.shape[0] - diff.removed_relations.shape[0]
+    return SnapshotEntry(
+        name="unnamed",
+        parent=head.version if head else None,
+        base=base,
+        change=save_change(staging, diff) if head else None,
+        format="",
+        given_splits=False,
+        entities=(head.snapshot.entities if head else 0) + came,
+        relations=(head.snapshot.relations if head else 0) + relations_came,
+        **{split.label: snapshot.count(split) for split in Split},
+        content=NOTHING,
+        counts={},
+    )
+
+
+def _fold(store: Store, head: Manifest, snapshot: Snapshot) -> bool:
+    changed = sum(change.size for change in snapshot.diff.splits)
+    whole = sum(triples.count for triples in snapshot.base.splits)
+    return changed > FOLD_AT_SHARE * whole or store.chain_length(head) + 1 >= FOLD_AFTER_NIGHTS
+
+
+def _save_segments(staging: Staging, names: Dictionary, stored: list[SegmentEntry]) -> list[SegmentEntry]:
+    """Write the segments that are new; those that were there already keep their parts."""
+    grown: list[Segment] = names.grown
+    kept = sum(1 for old, new in zip(names.segments, grown, strict=False) if old is new)
+    return stored[:kept] + [save_segment(staging, segment) for segment in grown[kept:]]
+
+
+def _save_rejects(store: Store, name: str, rejects: Rejects) -> Path | None:
+    if not rejects.lines:
+        return None
+    path = store.path / "rejects" / f"{name}.txt"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n".join(rejects.lines) + "\n", encoding="utf-8")
+    return path

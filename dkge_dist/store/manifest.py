@@ -1,0 +1,108 @@
+"""What a version is, as JSON. Strict: unknown keys, wrong types and newer formats are refused, not guessed at."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from dkge_dist.store.storage import Part, StoreError
+
+FORMAT = 1
+
+Count = Annotated[int, Field(ge=0)]
+Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+class Entry(BaseModel):
+    """A part of a manifest."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class PartEntry(Entry):
+    """A content-addressed file and how many rows it holds."""
+
+    digest: Digest
+    size: Count
+    rows: Count
+
+    @property
+    def part(self) -> Part:
+        """What the storage knows it by."""
+        return Part(self.digest, self.size)
+
+
+class SegmentEntry(Entry):
+    """A run of the dictionary: its labels with their digests, and the table that finds them."""
+
+    labels: PartEntry
+    slots: PartEntry
+
+
+class BaseEntry(Entry):
+    """A snapshot in full."""
+
+    train: PartEntry
+    valid: PartEntry
+    test: PartEntry
+    entity_degrees: PartEntry
+    relation_degrees: PartEntry
+
+
+class ChangeEntry(Entry):
+    """The way from the parent snapshot: triples by split, and the rows that came alive or died."""
+
+    triples: PartEntry
+    rows: PartEntry
+
+
+class SnapshotEntry(Entry):
+    """One state of the graph. `base`, `change` or both say how to get it."""
+
+    name: Annotated[str, Field(min_length=1)]
+    parent: Count | None
+    base: BaseEntry | None
+    change: ChangeEntry | None
+    format: str
+    given_splits: bool
+    entities: Count
+    relations: Count
+    train: Count
+    valid: Count
+    test: Count
+    content: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    counts: dict[str, int]
+
+
+class Manifest(Entry):
+    """A version. Its number is the fence against stale writers, `parent` ties it to the history before it."""
+
+    format: int = FORMAT
+    version: Annotated[int, Field(ge=1)]
+    kind: Literal["snapshot"]
+    parent: Digest | None
+    created: str
+    seconds: float
+    block_rows: Count
+    entity_segments: list[SegmentEntry]
+    relation_segments: list[SegmentEntry]
+    snapshot: SnapshotEntry
+
+    def to_json(self) -> bytes:
+        """The bytes whose checksum names this version."""
+        return (self.model_dump_json(indent=1) + "\n").encode()
+
+
+def parse_manifest(data: bytes, where: str) -> Manifest:
+    """A manifest from its bytes; `where` names it in errors."""
+    try:
+        content = json.loads(data)
+        if isinstance(content, dict) and isinstance(content.get("format"), int) and content["format"] > FORMAT:
+            raise StoreError(
+                f"{where}: the store has format {content['format']}, this program reads up to {FORMAT}: upgrade dkge_dist"
+            )
+        return Manifest.model_validate(content)
+    except (ValueError, ValidationError) as error:
+        raise StoreError(f"{where}: not a manifest of this program: {error}") from None

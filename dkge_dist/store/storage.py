@@ -1,0 +1,142 @@
+"""The one primitive the store needs of a file system: durable immutable parts, and names that are taken only once.
+
+Everything else (what parts mean, which version is the head) stands above. A backend for an object store implements the
+same five operations with a conditional put.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from dkge_dist.types import DkgeError
+
+PART_NAME = re.compile(r"[0-9a-f]{64}")
+HASH_BLOCK = 1 << 22
+
+
+class StoreError(DkgeError):
+    """The store is missing, damaged, newer than this program, or was changed by somebody else meanwhile."""
+
+
+class Part(NamedTuple):
+    """An immutable file, named by the SHA-256 of its bytes."""
+
+    digest: str
+    size: int
+
+
+def sha256_file(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(HASH_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+class LocalStorage:
+    """A directory on a file system with atomic `link` and `rename`."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def create(self, name: str, data: bytes) -> bool:
+        """Make `name` exist with `data`, all of it or nothing. False if the name is taken: it is never replaced."""
+        target = self.root / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.parent / f".{target.name}.{secrets.token_hex(8)}"
+        try:
+            with temporary.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                os.link(temporary, target)
+            except FileExistsError:
+                return False
+            _sync_directory(target.parent)
+            return True
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a small named object; links are not followed."""
+        path = self.root / name
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        except OSError as error:
+            raise StoreError(f"{path}: {error.strerror}") from None
+        with os.fdopen(descriptor, "rb") as file:
+            return file.read()
+
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder, hidden (unfinished) ones left out."""
+        with suppress(FileNotFoundError):
+            return sorted(n for n in os.listdir(self.root / folder) if not n.startswith("."))
+        return []
+
+    def part_path(self, part: Part) -> Path:
+        """Where a part lies, after checking that it can be what it says: a plain file of the right size."""
+        if not PART_NAME.fullmatch(part.digest):
+            raise StoreError(f"{self.root}: {part.digest!r} is no part name")
+        path = self.root / "parts" / part.digest[:2] / part.digest
+        try:
+            state = path.lstat()
+        except FileNotFoundError:
+            raise StoreError(f"part {path} is missing") from None
+        if not path.is_file() or path.is_symlink():
+            raise StoreError(f"part {path} is not a plain file")
+        if state.st_size != part.size:
+            raise StoreError(f"part {path} has {state.st_size} bytes instead of {part.size}: truncated or replaced")
+        return path
+
+    @contextmanager
+    def staging(self) -> Iterator[Staging]:
+        """A private folder for parts on their way; it is gone afterwards, whatever happens."""
+        folder = self.root / "staging" / secrets.token_hex(8)
+        folder.mkdir(parents=True)
+        try:
+            yield Staging(self, folder)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+class Staging:
+    """Parts being written by one process."""
+
+    def __init__(self, storage: LocalStorage, folder: Path) -> None:
+        self.storage = storage
+        self.folder = folder
+        self.written = 0
+
+    def add(self, write: Callable[[Path], None]) -> Part:
+        """Let `write` fill a file and make it a durable part."""
+        temporary = self.folder / secrets.token_hex(8)
+        write(temporary)
+        part = Part(sha256_file(temporary), temporary.stat().st_size)
+        target = self.storage.root / "parts" / part.digest[:2] / part.digest
+        if not target.exists():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+            os.replace(temporary, target)
+            _sync_directory(target.parent)
+            self.written += part.size
+        return part
+
+
+def _sync_directory(path: Path) -> None:
+    """Make the names in a directory as durable as the files they name."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,69 @@
+"""What every layer speaks of: rows, triples, splits, and the error a user may see. Imports numpy only."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+ROW = np.int32
+"""Entities and relations are permanent row numbers of the dictionary."""
+
+OFFSET = np.int64
+"""Positions in flat arrays; 32 bits would wrap at the sizes we serve."""
+
+MAX_ROWS = 2**31 - 1
+
+
+class DkgeError(Exception):
+    """Something the user can act on. The command line prints it without a traceback and exits with 1."""
+
+
+class UsageError(DkgeError):
+    """The call itself is wrong (an unknown key, options that exclude each other): exit code 2."""
+
+
+class Split(IntEnum):
+    """Where a triple of a snapshot stands. Contexts and negatives know the train split only."""
+
+    TRAIN = 0
+    VALID = 1
+    TEST = 2
+
+    @property
+    def label(self) -> str:
+        """The name in files and in JSON: train, valid or test."""
+        return self.name.lower()
+
+
+class Triples(NamedTuple):
+    """Parallel columns of rows. *Canonical* triples are sorted by (head, tail, relation) and distinct."""
+
+    head: Array
+    relation: Array
+    tail: Array
+
+    @property
+    def count(self) -> int:
+        """How many triples (`len` of a tuple would be its three columns)."""
+        return int(self.head.shape[0])
+
+    def take(self, where: Any) -> Triples:
+        """The triples at `where` (indices, mask or slice)."""
+        return Triples(self.head[where], self.relation[where], self.tail[where])
+
+    @staticmethod
+    def empty() -> Triples:
+        """No triples, with the right types."""
+        return Triples(np.empty(0, ROW), np.empty(0, ROW), np.empty(0, ROW))
+
+    @staticmethod
+    def concat(parts: list[Triples]) -> Triples:
+        """One after the other; order is kept."""
+        if not parts:
+            return Triples.empty()
+        return Triples(*(np.concatenate(column) for column in zip(*parts, strict=True)))
