@@ -116,7 +116,7 @@ def _key_slots(data, start, stop, prefix, slots):  # type: ignore[no-untyped-def
         shorter_keys = 0
         for j in range(first_digit, stop[i]):
             byte = int(data[j])
-            good = good and ZERO <= byte and byte <= NINE
+            good = good and byte >= ZERO and byte <= NINE
             number = number * 10 + (byte - ZERO)
             shorter_keys = (shorter_keys + 1) * 10
         if good:
@@ -143,7 +143,7 @@ def _decimals(data, start, stop, values):  # type: ignore[no-untyped-def]
         if good:
             for j in range(start[i], stop[i]):
                 byte = int(data[j])
-                good = good and ZERO <= byte and byte <= NINE
+                good = good and byte >= ZERO and byte <= NINE
                 value = value * 10 + (byte - ZERO)
         values[i] = value if good else -1
 

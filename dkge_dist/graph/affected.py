@@ -1,0 +1,105 @@
+"""Who is affected by a change. In: the graph before and after, the change. Out: rows. Pure, and never scans the graph.
+
+An existing object is affected if its context changed; by default also if it stands in an added or deleted triple,
+because such a triple may change no context and would otherwise never be learnt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dkge_dist.graph.diff import Diff
+from dkge_dist.graph.relation_paths import PathCounts
+from dkge_dist.graph.topology import Toggles, Topology
+from dkge_dist.kernels.contexts import Sampling, build_contexts, contexts_differ
+from dkge_dist.kernels.csr import Adjacency
+from dkge_dist.kernels.walks import common_neighbours, near_both
+from dkge_dist.types import ROW, Array
+
+BATCH = 1 << 15
+"""Candidates compared at a time; bounds memory."""
+
+
+@dataclass(frozen=True)
+class GraphState:
+    """What contexts are made of, at one snapshot."""
+
+    topology: Topology
+    paths: PathCounts
+
+    def after(self, diff: Diff, relations: int) -> tuple[GraphState, Toggles, Array]:
+        """The state after `diff`, the toggled edges, and the paths whose partners changed."""
+        topology, toggles = self.topology.after(diff.train)
+        paths, turned = self.paths.after(self.topology, topology, diff.train, relations)
+        return GraphState(topology, paths), toggles, turned
+
+
+@dataclass(frozen=True)
+class Affected:
+    """Existing rows with another context than before, and those that stand in a changed triple (sorted, may overlap)."""
+
+    entities_by_context: Array
+    relations_by_context: Array
+    entities_by_triple: Array
+    relations_by_triple: Array
+
+    def entities(self, literal: bool = False) -> Array:
+        """All affected entities; `literal` keeps to the published definition (contexts alone)."""
+        return self.entities_by_context if literal else np.union1d(self.entities_by_context, self.entities_by_triple)
+
+    def relations(self, literal: bool = False) -> Array:
+        """All affected relations."""
+        return self.relations_by_context if literal else np.union1d(self.relations_by_context, self.relations_by_triple)
+
+
+def changed_entity_contexts(
+    before: Adjacency, now: Adjacency, toggles: Toggles, digest: Array, sampling: Sampling
+) -> Array:
+    """Entities whose context differs between two simple graphs, given the edges in which they differ."""
+    ends = [*toggles.come, *toggles.gone]
+    if sampling.hops == 1:
+        _, lost = common_neighbours(before, toggles.gone[0], before, toggles.gone[1])
+        _, won = common_neighbours(now, toggles.come[0], now, toggles.come[1])
+    else:
+        lost, won = near_both(before, *toggles.gone, sampling.hops), near_both(now, *toggles.come, sampling.hops)
+    candidates = np.unique(np.concatenate([*ends, lost, won])).astype(ROW)
+    changed = [np.empty(0, bool)]
+    for begin in range(0, candidates.shape[0], BATCH):
+        rows = candidates[begin : begin + BATCH]
+        old, new = (build_contexts(graph, digest, sampling, rows) for graph in (before, now))
+        changed.append(contexts_differ(old, new))
+    return candidates[np.concatenate(changed)]
+
+
+def changed_relation_contexts(
+    before: PathCounts, now: PathCounts, turned: Array, digest: Array, sampling: Sampling
+) -> Array:
+    """Relations whose context differs, given the paths whose partners came or went."""
+    rows = np.union1d(before.relations_with(turned), now.relations_with(turned)).astype(ROW)
+    old, new = before.contexts(digest, sampling, rows), now.contexts(digest, sampling, rows)
+    return rows[contexts_differ(old, new)]
+
+
+def find_affected(
+    before: GraphState, diff: Diff, digests: tuple[Array, Array], sampling: Sampling
+) -> tuple[Affected, GraphState]:
+    """Who is affected by `diff`, and the state after it. `digests` are those of all entity and relation labels."""
+    now, toggles, turned = before.after(diff, digests[1].shape[0])
+    entities = changed_entity_contexts(
+        before.topology.neighbours, now.topology.neighbours, toggles, digests[0], sampling
+    )
+    relations = changed_relation_contexts(before.paths, now.paths, turned, digests[1], sampling)
+    changed = [diff.added, diff.deleted]
+    ends = np.unique(np.concatenate([column for side in changed for column in (side.head, side.tail)]))
+    kinds = np.unique(np.concatenate([side.relation for side in changed]))
+    strangers = np.union1d(diff.emerging_entities, diff.removed_entities)
+    new_kinds = np.union1d(diff.emerging_relations, diff.removed_relations)
+    affected = Affected(
+        np.setdiff1d(entities, strangers),
+        np.setdiff1d(relations, new_kinds),
+        np.setdiff1d(ends, strangers),
+        np.setdiff1d(kinds, new_kinds),
+    )
+    return affected, now

@@ -1,0 +1,119 @@
+"""How often two relation paths link the same entity pair: the ground that relation contexts stand on.
+
+A symmetric table of counts over evidence pairs. `support[r, path]` is its rows whose first path is the single relation
+r, `together[path, path]` the others. It grows with the relations, not with the graph.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from dkge_dist.graph.diff import Change
+from dkge_dist.graph.topology import Topology
+from dkge_dist.kernels.contexts import Contexts, Sampling
+from dkge_dist.kernels.jit import threads
+from dkge_dist.kernels.paths import build_relation_contexts, count_path_sets, expand_pairs, path_bits
+from dkge_dist.kernels.triples import pack
+from dkge_dist.kernels.walks import common_neighbours, longer_walk_pairs
+from dkge_dist.types import ROW, Array, Triples
+
+
+@dataclass(frozen=True)
+class PathCounts:
+    """`count[i]` evidence pairs are linked by both path `left[i]` and path `right[i]`; sorted, no zeros."""
+
+    length: int
+    bits: int
+    left: Array
+    right: Array
+    count: Array
+
+    @staticmethod
+    def of(topology: Topology, train: Triples, relations: int, length: int = 2) -> PathCounts:
+        """Counted over all evidence pairs of canonical train triples."""
+        bits = path_bits(length, relations)
+        first = np.ones(train.count, bool)
+        first[1:] = (train.head[1:] != train.head[:-1]) | (train.tail[1:] != train.tail[:-1])
+        table = _count(topology, train.head[first], train.tail[first], length, bits)
+        return PathCounts(length, bits, *table)
+
+    def after(self, before: Topology, now: Topology, change: Change, relations: int) -> tuple[PathCounts, Array]:
+        """The counts after `change`, and the paths whose partners changed, at a cost that follows the change."""
+        bits = path_bits(self.length, relations)
+        gone = touched_pairs(before, change.deleted, self.length)
+        come = touched_pairs(now, change.added, self.length)
+        pairs = np.unique(np.concatenate([gone, come]))
+        left, right = (pairs >> 32).astype(ROW), (pairs & 0xFFFFFFFF).astype(ROW)
+        lost = _count(before, left, right, self.length, bits)
+        won = _count(now, left, right, self.length, bits)
+        delta = _summed([won, (lost[0], lost[1], -lost[2])])
+        table = _summed([(self.left, self.right, self.count), delta])
+        turned = self._turned(table, delta)
+        return PathCounts(self.length, self.bits, *table), turned
+
+    def _turned(self, table: tuple[Array, Array, Array], delta: tuple[Array, Array, Array]) -> Array:
+        """First paths of the pairs of paths that came into being or ceased to be."""
+        was = _position(self.left, self.right, *delta[:2]) >= 0
+        is_now = _position(*table[:2], *delta[:2]) >= 0
+        return np.unique(delta[0][was != is_now])
+
+    def contexts(self, digest: Array, sampling: Sampling, rows: Array) -> Contexts:
+        """The contexts of relations `rows`; `digest` is that of every relation's label."""
+        return build_relation_contexts((self.left, self.right), self.bits, digest, sampling, rows)
+
+    def relations_with(self, paths: Array) -> Array:
+        """The relations that have one of `paths` as a context vertex or are one of them."""
+        single = np.concatenate([self.right[np.isin(self.left, paths)], paths])
+        return np.unique(single[single < 1 << self.bits] - 1).astype(ROW)
+
+
+def _count(topology: Topology, left: Array, right: Array, length: int, bits: int) -> tuple[Array, Array, Array]:
+    """The table over some pairs, counted on all threads (the kernel releases the GIL)."""
+    slices = np.array_split(np.arange(left.shape[0]), threads())
+
+    def part(where: Array) -> tuple[Array, Array, Array]:
+        sets = count_path_sets(topology.outgoing, topology.incoming, left[where], right[where], length, bits)
+        return _summed([expand_pairs(sets)])
+
+    with ThreadPoolExecutor(len(slices)) as pool:
+        return _summed(list(pool.map(part, slices)))
+
+
+def _summed(tables: list[tuple[Array, Array, Array]]) -> tuple[Array, Array, Array]:
+    """Equal pairs of paths added up, zeros dropped, sorted."""
+    left, right, count = (np.concatenate(column) for column in zip(*tables, strict=True))
+    order = np.lexsort((right, left))
+    left, right, count = left[order], right[order], count[order]
+    first = np.ones(left.shape[0], bool)
+    first[1:] = (left[1:] != left[:-1]) | (right[1:] != right[:-1])
+    sums = np.add.reduceat(count, np.flatnonzero(first)) if left.shape[0] else count
+    kept = sums != 0
+    return left[first][kept], right[first][kept], sums[kept]
+
+
+def _position(left: Array, right: Array, wanted_left: Array, wanted_right: Array) -> Array:
+    """Where each wanted pair stands in a sorted table, or -1."""
+    begin, end = np.searchsorted(left, wanted_left, "left"), np.searchsorted(left, wanted_left, "right")
+    out = np.full(wanted_left.shape[0], -1)
+    for i in range(wanted_left.shape[0]):
+        at = begin[i] + np.searchsorted(right[begin[i] : end[i]], wanted_right[i])
+        if at < end[i] and right[at] == wanted_right[i]:
+            out[i] = at
+    return out
+
+
+def touched_pairs(topology: Topology, triples: Triples, length: int) -> Array:
+    """Evidence pairs, packed, whose paths may run over one of `triples`; all in the graph that holds these triples."""
+    head, _, tail = triples
+    pairs = [pack(head, tail)]
+    if length >= 2:
+        which, end = common_neighbours(topology.outgoing, head, topology.outgoing, tail)
+        pairs.append(pack(head[which], end))
+        which, start = common_neighbours(topology.incoming, head, topology.incoming, tail)
+        pairs.append(pack(start, tail[which]))
+    if length >= 3:
+        pairs.append(longer_walk_pairs(topology.outgoing, topology.incoming, head, tail, length))
+    return np.unique(np.concatenate(pairs))

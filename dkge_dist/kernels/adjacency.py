@@ -1,0 +1,176 @@
+"""Contexts in the two forms encoders read: padded blocks (for GPU) and one ragged CSR (for CPU).
+
+Both hold D̂^-1/2 Â D̂^-1/2 with Â = A + I. Padding places are zero in every row and column, and never a vertex.
+
+Shapes: n = width of a block, M = vertices of all contexts together, E = entries of all Â together.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dkge_dist.kernels.contexts import Contexts
+from dkge_dist.kernels.jit import frozen, inlined, parallel_kernel, prange
+from dkge_dist.types import OFFSET, ROW, Array
+
+WIDTHS = (8, 16, 24, 32, 40)
+"""Width classes: few enough for large blocks, fine enough that little of a block is padding."""
+
+PADDING = -1
+
+
+class PaddedBlock(NamedTuple):
+    """Contexts of one width class: places in the batch, sizes, vertices (B, n) and normalised adjacency (B, n, n)."""
+
+    contexts: Array
+    size: Array
+    vertices: Array
+    adjacency: Array
+
+
+class RaggedContexts(NamedTuple):
+    """All contexts of a batch, one after the other.
+
+    Context b has the vertex places `indptr[b]:indptr[b + 1]`; place i has the entries `entry_ptr[i]:entry_ptr[i + 1]`
+    of Â: the places `entry_place` (counted over the whole batch, i itself included) with `entry_weight`.
+    """
+
+    indptr: Array
+    vertices: Array
+    entry_ptr: Array
+    entry_place: Array
+    entry_weight: Array
+
+
+@inlined
+def _ones(word):  # type: ignore[no-untyped-def]
+    """How many bits are set."""
+    word -= (word >> np.uint64(1)) & np.uint64(0x5555555555555555)
+    word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return np.int64((word * np.uint64(0x0101010101010101)) >> np.uint64(56))
+
+
+@inlined
+def _lowest(word):  # type: ignore[no-untyped-def]
+    """Place of the lowest set bit."""
+    return _ones((word & (np.uint64(0) - word)) - np.uint64(1))
+
+
+@inlined
+def _degree(mask, b, i):  # type: ignore[no-untyped-def]
+    """Degree in Â: neighbours and the loop."""
+    degree = 1
+    for w in range(mask.shape[2]):
+        degree += _ones(mask[b, i, w])
+    return degree
+
+
+@parallel_kernel
+def _fill_padded(contexts, places, scale, size, vertices, adjacency):  # type: ignore[no-untyped-def]
+    width = vertices.shape[1]
+    for k in prange(places.shape[0]):
+        b = places[k]
+        n = contexts.size[b]
+        size[k] = n
+        adjacency[k] = 0
+        for i in range(width):
+            vertices[k, i] = contexts.vertices[b, i] if i < n else PADDING
+        for i in range(n):
+            here = scale[_degree(contexts.mask, b, i)]
+            adjacency[k, i, i] = here * here
+            for w in range(contexts.mask.shape[2]):
+                word = contexts.mask[b, i, w]
+                while word:
+                    j = (w << 6) + _lowest(word)
+                    if j < i:
+                        value = here * scale[_degree(contexts.mask, b, j)]
+                        adjacency[k, i, j] = value
+                        adjacency[k, j, i] = value
+                    word &= word - np.uint64(1)
+
+
+def _scale(places: int) -> Array:
+    """degree^-1/2 by degree."""
+    degree = np.arange(places + 1, dtype=np.float32)
+    degree[0] = 1
+    return frozen(degree**-0.5, np.float32)
+
+
+def width_classes(places: int) -> tuple[int, ...]:
+    """The widths for contexts of up to `places` vertices; over the widest class, one of their own size."""
+    fitting = tuple(width for width in WIDTHS if width < places)
+    last = next((width for width in WIDTHS if width >= places), places)
+    return (*fitting, last)
+
+
+def padded_blocks(contexts: Contexts) -> list[PaddedBlock]:
+    """The batch in its width classes; a class without contexts is left out."""
+    places = contexts.vertices.shape[1]
+    widths = np.array(width_classes(places))
+    classes = np.searchsorted(widths, contexts.size)
+    blocks = []
+    for number, width in enumerate(widths):
+        members = np.flatnonzero(classes == number)
+        if members.shape[0]:
+            block = PaddedBlock(
+                members,
+                np.empty(members.shape[0], ROW),
+                np.empty((members.shape[0], width), contexts.vertices.dtype),
+                np.empty((members.shape[0], width, width), np.float32),
+            )
+            _fill_padded(contexts, frozen(members), _scale(places), *block[1:])
+            blocks.append(block)
+    return blocks
+
+
+@parallel_kernel
+def _count_entries(contexts, indptr, degree):  # type: ignore[no-untyped-def]
+    for b in prange(contexts.size.shape[0]):
+        for i in range(contexts.size[b]):
+            degree[indptr[b] + i] = _degree(contexts.mask, b, i)
+
+
+@parallel_kernel
+def _fill_ragged(contexts, indptr, degree, scale, ragged_vertices, entry_ptr, place, weight):  # type: ignore[no-untyped-def]
+    for b in prange(contexts.size.shape[0]):
+        first = indptr[b]
+        for i in range(contexts.size[b]):
+            ragged_vertices[first + i] = contexts.vertices[b, i]
+            at = entry_ptr[first + i]
+            here = scale[degree[first + i]]
+            place[at] = first + i
+            weight[at] = here * here
+            at += 1
+            for w in range(contexts.mask.shape[2]):
+                word = contexts.mask[b, i, w]
+                while word:
+                    j = first + (w << 6) + _lowest(word)
+                    place[at] = j
+                    weight[at] = here * scale[degree[j]]
+                    at += 1
+                    word &= word - np.uint64(1)
+
+
+def ragged(contexts: Contexts) -> RaggedContexts:
+    """The batch as one CSR, without any padding."""
+    indptr = np.zeros(contexts.size.shape[0] + 1, OFFSET)
+    np.cumsum(contexts.size, out=indptr[1:])
+    degree = np.empty(indptr[-1], OFFSET)
+    _count_entries(contexts, frozen(indptr), degree)
+    entry_ptr = np.zeros(indptr[-1] + 1, OFFSET)
+    np.cumsum(degree, out=entry_ptr[1:])
+    out = RaggedContexts(
+        indptr,
+        np.empty(indptr[-1], contexts.vertices.dtype),
+        entry_ptr,
+        np.empty(entry_ptr[-1], ROW),
+        np.empty(entry_ptr[-1], np.float32),
+    )
+    scale = _scale(contexts.vertices.shape[1])
+    _fill_ragged(
+        contexts, frozen(indptr), frozen(degree), scale, out.vertices, frozen(entry_ptr), out.entry_place, out.entry_weight
+    )
+    return out

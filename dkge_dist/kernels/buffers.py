@@ -1,0 +1,31 @@
+"""Arrays that grow inside a kernel, for results whose size is not known before."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dkge_dist.kernels.jit import inlined
+from dkge_dist.kernels.triples import sort_range
+
+
+@inlined
+def put(buffer, count, value):  # type: ignore[no-untyped-def]
+    """Append to a buffer that doubles when it is full; the buffer."""
+    if count == buffer.shape[0]:
+        bigger = np.empty(2 * count, buffer.dtype)
+        bigger[:count] = buffer
+        buffer = bigger
+    buffer[count] = value
+    return buffer
+
+
+@inlined
+def sort_distinct(buffer, count):  # type: ignore[no-untyped-def]
+    """Sort the first `count` values and drop repeats; how many are left."""
+    sort_range(buffer, 0, count)
+    kept = 0
+    for i in range(count):
+        if i == 0 or buffer[i] != buffer[i - 1]:
+            buffer[kept] = buffer[i]
+            kept += 1
+    return kept

@@ -1,0 +1,200 @@
+"""Entity contexts, built on demand for a batch of entities.
+
+A context is the object, up to `cap` sampled vertices around it (nearer hops first), and all edges among them. The
+sample is the bottom-k by a hash of label digests: it depends on the set of candidates alone, so one neighbour more or
+less changes a hub's context with probability cap / degree.
+
+Shapes: B contexts, V = cap + 1 vertex places, W = 64-bit words of an adjacency row. Vertex 0 is the object, the others
+follow in ascending row order. Bit j of `mask[b, i]` says that vertices i and j are adjacent; there are no loops.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dkge_dist.kernels.csr import Adjacency, entry, first_not_below, has, locate
+from dkge_dist.kernels.hashing import combine
+from dkge_dist.kernels.jit import frozen, inlined, parallel_kernel, prange
+from dkge_dist.kernels.triples import sort_range
+from dkge_dist.types import ROW, Array
+
+MERGE_FACTOR = 4
+"""Lists up to this many times the context's size are merged with it, longer ones are searched."""
+
+CHUNK = 64
+"""Contexts that one thread builds with the same scratch memory."""
+
+
+class Contexts(NamedTuple):
+    """A batch of contexts; only the first `size[b]` vertices and mask rows of a context are defined."""
+
+    size: Array
+    vertices: Array
+    mask: Array
+
+
+class Sampling(NamedTuple):
+    """What belongs to the model version: an update may not change it."""
+
+    seed: int
+    cap: int
+    hops: int
+
+
+@inlined
+def _sift(priority, vertex, size, at):  # type: ignore[no-untyped-def]
+    """Let the entry at `at` sink in a heap with the largest (priority, vertex) on top."""
+    while True:
+        largest = at
+        for child in (2 * at + 1, 2 * at + 2):
+            if child < size and (
+                priority[child] > priority[largest]
+                or (priority[child] == priority[largest] and vertex[child] > vertex[largest])
+            ):
+                largest = child
+        if largest == at:
+            return
+        priority[at], priority[largest] = priority[largest], priority[at]
+        vertex[at], vertex[largest] = vertex[largest], vertex[at]
+        at = largest
+
+
+@inlined
+def bottom_k_offer(priority, vertex, size, room, candidate, rank):  # type: ignore[no-untyped-def]
+    """Put a candidate into the bottom-k heap if it belongs there and is not there yet. The new size."""
+    if size == room and (rank > priority[0] or (rank == priority[0] and candidate >= vertex[0])):
+        return size
+    for i in range(size):
+        if vertex[i] == candidate:
+            return size
+    if size == room:
+        priority[0], vertex[0] = rank, candidate
+        _sift(priority, vertex, size, 0)
+        return size
+    priority[size], vertex[size] = rank, candidate
+    if size + 1 == room:
+        for at in range(room // 2 - 1, -1, -1):
+            _sift(priority, vertex, room, at)
+    return size + 1
+
+
+@inlined
+def _sample(adjacency, digest, sampling, row, vertices, priority, heap):  # type: ignore[no-untyped-def]
+    """Fill `vertices` with the object and its sample; the number of vertices."""
+    vertices[0] = row
+    key = combine(np.uint64(sampling.seed), digest[row])
+    size, layer = 1, 0
+    for _hop in range(sampling.hops):
+        room = sampling.cap + 1 - size
+        layer_end = size
+        patched, begin, end = locate(adjacency, row)
+        if layer == 0 and end - begin <= room:
+            for k in range(begin, end):
+                vertices[size] = entry(adjacency, patched, k)
+                size += 1
+        else:
+            found = 0
+            for v in range(layer, layer_end):
+                patched, begin, end = locate(adjacency, vertices[v])
+                for k in range(begin, end):
+                    candidate = entry(adjacency, patched, k)
+                    nearer = False
+                    for other in range(layer_end):
+                        nearer |= vertices[other] == candidate
+                    if not nearer:
+                        found = bottom_k_offer(priority, heap, found, room, candidate, combine(key, digest[candidate]))
+            for i in range(found):
+                vertices[size + i] = heap[i]
+            size += found
+        layer = layer_end
+        if size == sampling.cap + 1 or size == layer_end:
+            break
+    sort_range(vertices, 1, size)
+    return size
+
+
+@inlined
+def join_vertices(mask, i, j):  # type: ignore[no-untyped-def]
+    mask[i, j >> 6] |= np.uint64(1) << np.uint64(j & 63)
+    mask[j, i >> 6] |= np.uint64(1) << np.uint64(i & 63)
+
+
+@inlined
+def _merge_edges(adjacency, vertices, size, i, patched, k, end, mask):  # type: ignore[no-untyped-def]
+    """Edges of vertex i to all vertices but the object, by walking its list beside the sorted vertices."""
+    j = 1
+    while k < end and j < size:
+        neighbour = entry(adjacency, patched, k)
+        if neighbour == vertices[j]:
+            join_vertices(mask, i, j)
+            j += 1
+            k += 1
+        elif neighbour < vertices[j]:
+            k += 1
+        else:
+            j += 1
+
+
+@inlined
+def _edges(adjacency, vertices, size, one_hop, mask, patched, begin, end):  # type: ignore[no-untyped-def]
+    """Set the mask bits of all edges among the vertices. The last three arguments are scratch."""
+    for i in range(size):
+        patched[i], begin[i], end[i] = locate(adjacency, vertices[i])
+        for w in range(mask.shape[1]):
+            mask[i, w] = 0
+    long = MERGE_FACTOR * size
+    for i in range(1, size):
+        if one_hop or has(adjacency, patched[i], begin[i], end[i], vertices[0]):
+            join_vertices(mask, 0, i)
+        if end[i] - begin[i] <= long:
+            _merge_edges(adjacency, vertices, size, i, patched[i], begin[i], end[i], mask)
+            continue
+        # Edges to short lists are found from there; between two long ones the shorter is searched.
+        for j in range(i + 1, size):
+            if end[j] - begin[j] > long:
+                a, b = (i, j) if end[i] - begin[i] <= end[j] - begin[j] else (j, i)
+                if has(adjacency, patched[a], begin[a], end[a], vertices[b]):
+                    join_vertices(mask, i, j)
+
+
+@parallel_kernel
+def _build(adjacency, digest, sampling, rows, size, vertices, mask):  # type: ignore[no-untyped-def]
+    places = sampling.cap + 1
+    chunks = (rows.shape[0] + CHUNK - 1) // CHUNK
+    for chunk in prange(chunks):
+        priority, heap = np.empty(places, np.uint64), np.empty(places, np.int32)
+        patched = np.empty(places, np.bool_)
+        begin, end = np.empty(places, np.int64), np.empty(places, np.int64)
+        for b in range(chunk * CHUNK, min(rows.shape[0], (chunk + 1) * CHUNK)):
+            size[b] = _sample(adjacency, digest, sampling, rows[b], vertices[b], priority, heap)
+            _edges(adjacency, vertices[b], size[b], sampling.hops == 1, mask[b], patched, begin, end)
+
+
+def build_contexts(neighbours: Adjacency, digest: Array, sampling: Sampling, rows: Array) -> Contexts:
+    """The contexts of entities `rows` in the simple graph `neighbours`; `digest` is that of every entity's label."""
+    words = (sampling.cap >> 6) + 1
+    size = np.empty(rows.shape[0], ROW)
+    vertices = np.empty((rows.shape[0], sampling.cap + 1), ROW)
+    mask = np.empty((rows.shape[0], sampling.cap + 1, words), np.uint64)
+    _build(neighbours, frozen(digest), sampling, frozen(rows, ROW), size, vertices, mask)
+    return Contexts(size, vertices, mask)
+
+
+@parallel_kernel
+def _differ(one, other, out):  # type: ignore[no-untyped-def]
+    for b in prange(out.shape[0]):
+        out[b] = one.size[b] != other.size[b]
+        if not out[b]:
+            for i in range(one.size[b]):
+                out[b] |= one.vertices[b, i] != other.vertices[b, i]
+                for w in range(one.mask.shape[2]):
+                    out[b] |= one.mask[b, i, w] != other.mask[b, i, w]
+
+
+def contexts_differ(one: Contexts, other: Contexts) -> Array:
+    """For each object of two batches over the same objects: are its two contexts different?"""
+    out = np.empty(one.size.shape[0], np.bool_)
+    _differ(one, other, out)
+    return out

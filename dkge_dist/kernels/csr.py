@@ -1,0 +1,240 @@
+"""Sorted neighbour lists that can be patched: a shared base, and an overlay with the lists of the rows that changed.
+
+Both the graph before a change and the graph after it are values over the same base, at the cost of the change. Entries
+are either neighbours (32 bits, the undirected simple graph) or codes `neighbour << 32 | relation` (64 bits, the directed
+labelled graph); a list is sorted and holds nothing twice. Rows beyond the base have their list in the overlay, or none.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dkge_dist.kernels.jit import frozen, inlined, kernel, parallel_kernel, prange
+from dkge_dist.kernels.triples import group, pack
+from dkge_dist.types import OFFSET, ROW, Array, Triples
+
+FREE = -1
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Adjacency(NamedTuple):
+    """Lists by row. `slot_row` and `slot_list` are an open-addressing table from patched rows to overlay lists."""
+
+    indptr: Array
+    entries: Array
+    slot_row: Array
+    slot_list: Array
+    patch_indptr: Array
+    patch_entries: Array
+
+    @staticmethod
+    def of(indptr: Array, entries: Array) -> Adjacency:
+        """Without an overlay."""
+        return _with_overlay(indptr, entries, np.empty(0, ROW), np.zeros(1, OFFSET), np.empty(0, entries.dtype))
+
+
+@inlined
+def _slot(slot_row, row):  # type: ignore[no-untyped-def]
+    """The slot that holds `row`, or the free one where it belongs."""
+    mask = np.uint64(slot_row.shape[0] - 1)
+    at = ((np.uint64(row) * _SPREAD) >> np.uint64(32)) & mask
+    while slot_row[at] != FREE and slot_row[at] != row:
+        at = (at + np.uint64(1)) & mask
+    return at
+
+
+@inlined
+def locate(adjacency, row):  # type: ignore[no-untyped-def]
+    """(in the overlay?, begin, end) of a row's list; `entry` reads it."""
+    if adjacency.patch_indptr.shape[0] > 1:
+        at = _slot(adjacency.slot_row, row)
+        if adjacency.slot_row[at] == row:
+            at_list = adjacency.slot_list[at]
+            return True, adjacency.patch_indptr[at_list], adjacency.patch_indptr[at_list + 1]
+    if row + 1 >= adjacency.indptr.shape[0]:
+        return False, np.int64(0), np.int64(0)
+    return False, adjacency.indptr[row], adjacency.indptr[row + 1]
+
+
+@inlined
+def entry(adjacency, patched, i):  # type: ignore[no-untyped-def]
+    """Entry `i` of the overlay or of the base."""
+    if patched:
+        return adjacency.patch_entries[i]
+    return adjacency.entries[i]
+
+
+@inlined
+def first_not_below(adjacency, patched, begin, end, value):  # type: ignore[no-untyped-def]
+    """Position of the first entry of a list that is not below `value`."""
+    while begin < end:
+        middle = (begin + end) >> 1
+        if entry(adjacency, patched, middle) < value:
+            begin = middle + 1
+        else:
+            end = middle
+    return begin
+
+
+@inlined
+def has(adjacency, patched, begin, end, value):  # type: ignore[no-untyped-def]
+    """Is `value` in the list?"""
+    at = first_not_below(adjacency, patched, begin, end, value)
+    return at < end and entry(adjacency, patched, at) == value
+
+
+@inlined
+def linked(adjacency, row, neighbour):  # type: ignore[no-untyped-def]
+    """Does the labelled list of `row` hold `neighbour` under any relation?"""
+    patched, begin, end = locate(adjacency, row)
+    at = first_not_below(adjacency, patched, begin, end, np.int64(neighbour) << 32)
+    return at < end and entry(adjacency, patched, at) >> 32 == neighbour
+
+
+def _with_overlay(indptr: Array, entries: Array, rows: Array, patch_indptr: Array, patch_entries: Array) -> Adjacency:
+    slots = 1 << max(1, int(2 * rows.shape[0]).bit_length())
+    slot_row, slot_list = np.full(slots, FREE, ROW), np.zeros(slots, ROW)
+    _fill_slots(frozen(rows), slot_row, slot_list)
+    return Adjacency(
+        *(frozen(array) for array in (indptr, entries, slot_row, slot_list, patch_indptr, patch_entries))
+    )
+
+
+@kernel
+def _fill_slots(rows, slot_row, slot_list):  # type: ignore[no-untyped-def]
+    for i in range(rows.shape[0]):
+        at = _slot(slot_row, rows[i])
+        slot_row[at] = rows[i]
+        slot_list[at] = i
+
+
+@parallel_kernel
+def _list_sizes(adjacency, rows, out):  # type: ignore[no-untyped-def]
+    for i in prange(rows.shape[0]):
+        _, begin, end = locate(adjacency, rows[i])
+        out[i] = end - begin
+
+
+def list_sizes(adjacency: Adjacency, rows: Array) -> Array:
+    """How long the lists of `rows` are."""
+    out = np.empty(rows.shape[0], OFFSET)
+    _list_sizes(adjacency, frozen(rows, ROW), out)
+    return out
+
+
+@parallel_kernel
+def _patch_lists(adjacency, rows, gone_ptr, gone, come_ptr, come, out_ptr, out):  # type: ignore[no-untyped-def]
+    """The lists of `rows` without `gone` and with `come` (sorted, by position in `rows`)."""
+    for i in prange(rows.shape[0]):
+        patched, begin, end = locate(adjacency, rows[i])
+        lost, new, at = gone_ptr[i], come_ptr[i], out_ptr[i]
+        for k in range(begin, end):
+            value = entry(adjacency, patched, k)
+            if lost < gone_ptr[i + 1] and gone[lost] == value:
+                lost += 1
+                continue
+            while new < come_ptr[i + 1] and come[new] < value:
+                out[at] = come[new]
+                at += 1
+                new += 1
+            out[at] = value
+            at += 1
+        while new < come_ptr[i + 1]:
+            out[at] = come[new]
+            at += 1
+            new += 1
+
+
+def patch(adjacency: Adjacency, gone: tuple[Array, Array], come: tuple[Array, Array]) -> Adjacency:
+    """A new adjacency without the entries `gone` and with `come`, each as (rows, entries) in any order.
+
+    Every `gone` entry must be there, no `come` entry may be. The cost follows the lists of the rows that differ from
+    the base, in this and in earlier patches.
+    """
+    before = adjacency.slot_row[adjacency.slot_row != FREE]
+    rows = np.unique(np.concatenate([gone[0], come[0], before])).astype(ROW)
+    (gone_ptr, gone_entries), (come_ptr, come_entries) = (_by_position(rows, *side) for side in (gone, come))
+    sizes = list_sizes(adjacency, rows) - np.diff(gone_ptr) + np.diff(come_ptr)
+    out_ptr = np.zeros(rows.shape[0] + 1, OFFSET)
+    np.cumsum(sizes, out=out_ptr[1:])
+    out = np.empty(out_ptr[-1], adjacency.entries.dtype)
+    inputs = [frozen(array) for array in (rows, gone_ptr, gone_entries, come_ptr, come_entries, out_ptr)]
+    _patch_lists(adjacency, *inputs, out)
+    return _with_overlay(adjacency.indptr, adjacency.entries, rows, out_ptr, out)
+
+
+def _by_position(rows: Array, at: Array, entries: Array) -> tuple[Array, Array]:
+    order = np.lexsort((entries, at))
+    indptr = np.zeros(rows.shape[0] + 1, OFFSET)
+    np.cumsum(np.bincount(np.searchsorted(rows, at), minlength=rows.shape[0]), out=indptr[1:])
+    return indptr, entries[order]
+
+
+def outgoing(triples: Triples, rows: int) -> Adjacency:
+    """From canonical triples: lists of (tail, relation) codes by head."""
+    indptr = np.zeros(rows + 1, OFFSET)
+    np.cumsum(np.bincount(triples.head, minlength=rows), out=indptr[1:])
+    return Adjacency.of(indptr, pack(triples.tail, triples.relation))
+
+
+def incoming(triples: Triples, rows: int) -> Adjacency:
+    """From canonical triples: lists of (head, relation) codes by tail. Grouping is stable, so lists come out sorted."""
+    return Adjacency.of(*group(triples.tail, pack(triples.head, triples.relation), rows))
+
+
+@inlined
+def _merge_neighbours(out_entries, i, out_end, in_entries, j, in_end, row, target, at):  # type: ignore[no-untyped-def]
+    """Write the distinct neighbours of two labelled lists to `target` from `at` on (if it is not empty); their count."""
+    last = np.int64(-1)
+    count = 0
+    while i < out_end or j < in_end:
+        if j == in_end or (i < out_end and out_entries[i] < in_entries[j]):
+            neighbour = out_entries[i] >> 32
+            i += 1
+        else:
+            neighbour = in_entries[j] >> 32
+            j += 1
+        if neighbour != last and neighbour != row:
+            if target.shape[0]:
+                target[at + count] = neighbour
+            count += 1
+        last = neighbour
+    return count
+
+
+@parallel_kernel
+def _neighbours(out_ptr, out_entries, in_ptr, in_entries, target_ptr, target, sizes):  # type: ignore[no-untyped-def]
+    for row in prange(sizes.shape[0]):
+        sizes[row] = _merge_neighbours(
+            out_entries, out_ptr[row], out_ptr[row + 1], in_entries, in_ptr[row], in_ptr[row + 1],
+            row, target, target_ptr[row],
+        )  # fmt: skip
+
+
+def undirected(out: Adjacency, into: Adjacency) -> Adjacency:
+    """The simple graph behind two labelled adjacencies without overlay: either direction, no repeats, no loops."""
+    rows = out.indptr.shape[0] - 1
+    sizes = np.empty(rows, OFFSET)
+    indptr = np.zeros(rows + 1, OFFSET)
+    sides = (out.indptr, out.entries, into.indptr, into.entries)
+    _neighbours(*sides, frozen(indptr), np.empty(0, ROW), sizes)
+    np.cumsum(sizes, out=indptr[1:])
+    entries = np.empty(indptr[-1], ROW)
+    if entries.shape[0]:
+        _neighbours(*sides, frozen(indptr), entries, sizes)
+    return Adjacency.of(indptr, entries)
+
+
+@parallel_kernel
+def _joined(out, left, right, result):  # type: ignore[no-untyped-def]
+    for i in prange(left.shape[0]):
+        result[i] = linked(out, left[i], right[i]) or linked(out, right[i], left[i])
+
+
+def joined(out: Adjacency, left: Array, right: Array) -> Array:
+    """For each pair: does any triple join the two, in either direction?"""
+    result = np.empty(left.shape[0], np.bool_)
+    _joined(out, frozen(left, ROW), frozen(right, ROW), result)
+    return result

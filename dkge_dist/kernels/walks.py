@@ -1,0 +1,133 @@
+"""Where lists meet: common neighbours, and what lies within a few steps of a changed edge.
+
+The costs follow the shorter of two lists where they differ much, so that an edge at a hub costs what its other end is.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dkge_dist.kernels.buffers import put, sort_distinct
+from dkge_dist.kernels.csr import Adjacency, entry, first_not_below, locate
+from dkge_dist.kernels.jit import frozen, inlined, kernel
+from dkge_dist.types import ROW, Array
+
+SEARCH_FACTOR = 16
+"""A list this many times longer than the other is searched instead of walked."""
+
+
+@kernel
+def _common(one, ones, other, others, shift):  # type: ignore[no-untyped-def]
+    which, found = np.empty(256, np.int64), np.empty(256, np.int32)
+    count = 0
+    for p in range(ones.shape[0]):
+        a_patched, a, a_end = locate(one, ones[p])
+        b_patched, b, b_end = locate(other, others[p])
+        search_a = a_end - a > SEARCH_FACTOR * (b_end - b)
+        search_b = b_end - b > SEARCH_FACTOR * (a_end - a)
+        last = np.int64(-1)
+        while a < a_end and b < b_end:
+            x, y = np.int64(entry(one, a_patched, a)) >> shift, np.int64(entry(other, b_patched, b)) >> shift
+            if x < y:
+                a = first_not_below(one, a_patched, a, a_end, y << shift) if search_a else a + 1
+            elif y < x:
+                b = first_not_below(other, b_patched, b, b_end, x << shift) if search_b else b + 1
+            else:
+                if x != last:
+                    which, found = put(which, count, p), put(found, count, x)
+                    count += 1
+                last = x
+                a += 1
+                b += 1
+    return which[:count].copy(), found[:count].copy()
+
+
+def common_neighbours(one: Adjacency, ones: Array, other: Adjacency, others: Array) -> tuple[Array, Array]:
+    """For each pair of lists (row ones[p] of `one`, row others[p] of `other`): (p, neighbour) for all they share."""
+    shift = 32 if one.entries.dtype == np.int64 else 0
+    return _common(one, frozen(ones, ROW), other, frozen(others, ROW), shift)  # type: ignore[no-any-return]
+
+
+@inlined
+def _step(adjacency, rows, count, shift, buffer):  # type: ignore[no-untyped-def]
+    """The distinct neighbours of `rows[:count]`, sorted; (buffer, how many)."""
+    found = 0
+    for i in range(count):
+        patched, begin, end = locate(adjacency, rows[i])
+        for k in range(begin, end):
+            buffer = put(buffer, found, np.int64(entry(adjacency, patched, k)) >> shift)
+            found += 1
+    return buffer, sort_distinct(buffer, found)
+
+
+@kernel
+def _longer_walk_pairs(out, into, head, tail, length):  # type: ignore[no-untyped-def]
+    pairs = np.empty(256, np.int64)
+    total = 0
+    for p in range(head.shape[0]):
+        starts, start_count = np.full(64, np.int64(head[p])), 1
+        for back in range(length):
+            ends, end_count = np.full(64, np.int64(tail[p])), 1
+            for ahead in range(length - back):
+                if back + ahead >= 2:
+                    for i in range(start_count):
+                        patched, at, end = locate(out, starts[i])
+                        for j in range(end_count):
+                            at = first_not_below(out, patched, at, end, ends[j] << 32)
+                            if at < end and entry(out, patched, at) >> 32 == ends[j]:
+                                pairs = put(pairs, total, (starts[i] << 32) | ends[j])
+                                total += 1
+                if ahead + 1 < length - back:
+                    ends, end_count = _step(out, ends, end_count, 32, np.empty(64, np.int64))
+            if back + 1 < length:
+                starts, start_count = _step(into, starts, start_count, 32, np.empty(64, np.int64))
+    return pairs[:total].copy()
+
+
+def longer_walk_pairs(out: Adjacency, into: Adjacency, head: Array, tail: Array, length: int) -> Array:
+    """Evidence pairs, packed, at the ends of walks of 3 to `length` steps over one of the triples (head, ., tail).
+
+    Walks on every continuation, so it is for studies of long paths and not for graphs with large hubs.
+    """
+    return _longer_walk_pairs(out, into, frozen(head, ROW), frozen(tail, ROW), length)  # type: ignore[no-any-return]
+
+
+@inlined
+def _ball(adjacency, row, radius, buffer):  # type: ignore[no-untyped-def]
+    """The distinct rows within `radius` steps of `row`, sorted; (buffer, how many)."""
+    buffer[0] = row
+    count = 1
+    for _ in range(radius):
+        step, found = _step(adjacency, buffer, count, 0, np.empty(64, np.int64))
+        for i in range(found):
+            buffer = put(buffer, count + i, step[i])
+        count = sort_distinct(buffer, count + found)
+    return buffer, count
+
+
+@kernel
+def _near_both(adjacency, left, right, hops):  # type: ignore[no-untyped-def]
+    near = np.empty(256, np.int64)
+    total = 0
+    for p in range(left.shape[0]):
+        for end in (left[p], right[p]):
+            ball, count = _ball(adjacency, end, hops - 1, np.empty(64, np.int64))
+            for i in range(count):
+                near = put(near, total, ball[i])
+                total += 1
+        one, ones = _ball(adjacency, left[p], hops, np.empty(64, np.int64))
+        other, others = _ball(adjacency, right[p], hops, np.empty(64, np.int64))
+        j = 0
+        for i in range(ones):
+            while j < others and other[j] < one[i]:
+                j += 1
+            if j < others and other[j] == one[i]:
+                near = put(near, total, one[i])
+                total += 1
+        total = sort_distinct(near, total)
+    return near[:total].astype(np.int32)
+
+
+def near_both(neighbours: Adjacency, left: Array, right: Array, hops: int) -> Array:
+    """Rows within `hops` - 1 of an end of one of the edges, or within `hops` of both its ends."""
+    return _near_both(neighbours, frozen(left, ROW), frozen(right, ROW), hops)  # type: ignore[no-any-return]
