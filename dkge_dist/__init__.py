@@ -1,0 +1,25 @@
+"""Embeddings of knowledge graphs that change every night.
+
+    import dkge_dist as dkge
+    dkge.synth("movies", preset="demo")              # or your own triples
+    dkge.ingest("store", "movies/snapshot-000.tsv")  # source -> Snapshot
+    dkge.ingest("store", "movies/night-001.changes") # -> Diff to the snapshot before
+    dkge.diff("store", "1", "2", affected=True)      # -> who is affected
+    dkge.log("store"); dkge.check("store")
+
+Every function returns what its command prints with --json. Nothing heavy is imported before it is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "check", "diff", "ingest", "log", "synth"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return getattr(importlib.import_module("dkge_dist.api"), name)
+    raise AttributeError(f"module 'dkge_dist' has no attribute {name!r}")

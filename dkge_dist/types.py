@@ -48,7 +48,7 @@ class Triples(NamedTuple):
     tail: Array
 
     @property
-    def count(self) -> int:
+    def count(self) -> int:  # type: ignore[override]  # nobody looks for a column among the columns
         """How many triples (`len` of a tuple would be its three columns)."""
         return int(self.head.shape[0])
 

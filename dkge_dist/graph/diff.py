@@ -117,6 +117,16 @@ class Diff:
 
 
 def _net(came: Array, went: Array, came_later: Array, went_later: Array) -> tuple[Array, Array]:
-    emerging = np.union1d(np.setdiff1d(came, went_later), np.setdiff1d(came_later, went)).astype(ROW)
-    removed = np.union1d(np.setdiff1d(went, came_later), np.setdiff1d(went_later, came)).astype(ROW)
+    emerging = _joined(_without(came, went_later), _without(came_later, went))
+    removed = _joined(_without(went, came_later), _without(went_later, came))
     return emerging, removed
+
+
+def _without(rows: Array, others: Array) -> Array:
+    return rows[~np.isin(rows, others, assume_unique=True)] if others.shape[0] else rows
+
+
+def _joined(rows: Array, others: Array) -> Array:
+    if not rows.shape[0] or not others.shape[0]:
+        return rows if rows.shape[0] else others
+    return np.union1d(rows, others).astype(ROW)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dkge_dist.kernels.contexts import Contexts
-from dkge_dist.kernels.jit import frozen, inlined, parallel_kernel, prange
+from dkge_dist.kernels.jit import frozen, subkernel, parallel_kernel, prange
 from dkge_dist.types import OFFSET, ROW, Array
 
 WIDTHS = (8, 16, 24, 32, 40)
@@ -44,7 +44,7 @@ class RaggedContexts(NamedTuple):
     entry_weight: Array
 
 
-@inlined
+@subkernel
 def _ones(word):  # type: ignore[no-untyped-def]
     """How many bits are set."""
     word -= (word >> np.uint64(1)) & np.uint64(0x5555555555555555)
@@ -53,13 +53,13 @@ def _ones(word):  # type: ignore[no-untyped-def]
     return np.int64((word * np.uint64(0x0101010101010101)) >> np.uint64(56))
 
 
-@inlined
+@subkernel
 def _lowest(word):  # type: ignore[no-untyped-def]
     """Place of the lowest set bit."""
     return _ones((word & (np.uint64(0) - word)) - np.uint64(1))
 
 
-@inlined
+@subkernel
 def _degree(mask, b, i):  # type: ignore[no-untyped-def]
     """Degree in Â: neighbours and the loop."""
     degree = 1

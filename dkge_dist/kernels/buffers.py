@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from dkge_dist.kernels.jit import inlined
+from dkge_dist.kernels.jit import subkernel
 from dkge_dist.kernels.triples import sort_range
 
 
-@inlined
+@subkernel
 def put(buffer, count, value):  # type: ignore[no-untyped-def]
     """Append to a buffer that doubles when it is full; the buffer."""
     if count == buffer.shape[0]:
@@ -19,7 +19,7 @@ def put(buffer, count, value):  # type: ignore[no-untyped-def]
     return buffer
 
 
-@inlined
+@subkernel
 def sort_distinct(buffer, count):  # type: ignore[no-untyped-def]
     """Sort the first `count` values and drop repeats; how many are left."""
     sort_range(buffer, 0, count)

@@ -16,7 +16,7 @@ import numpy as np
 
 from dkge_dist.kernels.csr import Adjacency, entry, first_not_below, has, locate
 from dkge_dist.kernels.hashing import combine
-from dkge_dist.kernels.jit import frozen, inlined, parallel_kernel, prange
+from dkge_dist.kernels.jit import frozen, subkernel, parallel_kernel, prange
 from dkge_dist.kernels.triples import sort_range
 from dkge_dist.types import ROW, Array
 
@@ -43,7 +43,7 @@ class Sampling(NamedTuple):
     hops: int
 
 
-@inlined
+@subkernel
 def _sift(priority, vertex, size, at):  # type: ignore[no-untyped-def]
     """Let the entry at `at` sink in a heap with the largest (priority, vertex) on top."""
     while True:
@@ -61,7 +61,7 @@ def _sift(priority, vertex, size, at):  # type: ignore[no-untyped-def]
         at = largest
 
 
-@inlined
+@subkernel
 def bottom_k_offer(priority, vertex, size, room, candidate, rank):  # type: ignore[no-untyped-def]
     """Put a candidate into the bottom-k heap if it belongs there and is not there yet. The new size."""
     if size == room and (rank > priority[0] or (rank == priority[0] and candidate >= vertex[0])):
@@ -80,7 +80,7 @@ def bottom_k_offer(priority, vertex, size, room, candidate, rank):  # type: igno
     return size + 1
 
 
-@inlined
+@subkernel
 def _sample(adjacency, digest, sampling, row, vertices, priority, heap):  # type: ignore[no-untyped-def]
     """Fill `vertices` with the object and its sample; the number of vertices."""
     vertices[0] = row
@@ -115,13 +115,13 @@ def _sample(adjacency, digest, sampling, row, vertices, priority, heap):  # type
     return size
 
 
-@inlined
+@subkernel
 def join_vertices(mask, i, j):  # type: ignore[no-untyped-def]
     mask[i, j >> 6] |= np.uint64(1) << np.uint64(j & 63)
     mask[j, i >> 6] |= np.uint64(1) << np.uint64(i & 63)
 
 
-@inlined
+@subkernel
 def _merge_edges(adjacency, vertices, size, i, patched, k, end, mask):  # type: ignore[no-untyped-def]
     """Edges of vertex i to all vertices but the object, by walking its list beside the sorted vertices."""
     j = 1
@@ -137,7 +137,7 @@ def _merge_edges(adjacency, vertices, size, i, patched, k, end, mask):  # type: 
             j += 1
 
 
-@inlined
+@subkernel
 def _edges(adjacency, vertices, size, one_hop, mask, patched, begin, end):  # type: ignore[no-untyped-def]
     """Set the mask bits of all edges among the vertices. The last three arguments are scratch."""
     for i in range(size):

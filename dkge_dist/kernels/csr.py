@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dkge_dist.kernels.jit import frozen, inlined, kernel, parallel_kernel, prange
+from dkge_dist.kernels.jit import frozen, subkernel, kernel, parallel_kernel, prange
 from dkge_dist.kernels.triples import group, pack
 from dkge_dist.types import OFFSET, ROW, Array, Triples
 
@@ -35,7 +35,7 @@ class Adjacency(NamedTuple):
         return _with_overlay(indptr, entries, np.empty(0, ROW), np.zeros(1, OFFSET), np.empty(0, entries.dtype))
 
 
-@inlined
+@subkernel
 def _slot(slot_row, row):  # type: ignore[no-untyped-def]
     """The slot that holds `row`, or the free one where it belongs."""
     mask = np.uint64(slot_row.shape[0] - 1)
@@ -45,7 +45,7 @@ def _slot(slot_row, row):  # type: ignore[no-untyped-def]
     return at
 
 
-@inlined
+@subkernel
 def locate(adjacency, row):  # type: ignore[no-untyped-def]
     """(in the overlay?, begin, end) of a row's list; `entry` reads it."""
     if adjacency.patch_indptr.shape[0] > 1:
@@ -58,7 +58,7 @@ def locate(adjacency, row):  # type: ignore[no-untyped-def]
     return False, adjacency.indptr[row], adjacency.indptr[row + 1]
 
 
-@inlined
+@subkernel
 def entry(adjacency, patched, i):  # type: ignore[no-untyped-def]
     """Entry `i` of the overlay or of the base."""
     if patched:
@@ -66,7 +66,7 @@ def entry(adjacency, patched, i):  # type: ignore[no-untyped-def]
     return adjacency.entries[i]
 
 
-@inlined
+@subkernel
 def first_not_below(adjacency, patched, begin, end, value):  # type: ignore[no-untyped-def]
     """Position of the first entry of a list that is not below `value`."""
     while begin < end:
@@ -78,14 +78,14 @@ def first_not_below(adjacency, patched, begin, end, value):  # type: ignore[no-u
     return begin
 
 
-@inlined
+@subkernel
 def has(adjacency, patched, begin, end, value):  # type: ignore[no-untyped-def]
     """Is `value` in the list?"""
     at = first_not_below(adjacency, patched, begin, end, value)
     return at < end and entry(adjacency, patched, at) == value
 
 
-@inlined
+@subkernel
 def linked(adjacency, row, neighbour):  # type: ignore[no-untyped-def]
     """Does the labelled list of `row` hold `neighbour` under any relation?"""
     patched, begin, end = locate(adjacency, row)
@@ -184,7 +184,7 @@ def incoming(triples: Triples, rows: int) -> Adjacency:
     return Adjacency.of(*group(triples.tail, pack(triples.head, triples.relation), rows))
 
 
-@inlined
+@subkernel
 def _merge_neighbours(out_entries, i, out_end, in_entries, j, in_end, row, target, at):  # type: ignore[no-untyped-def]
     """Write the distinct neighbours of two labelled lists to `target` from `at` on (if it is not empty); their count."""
     last = np.int64(-1)

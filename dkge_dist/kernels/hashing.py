@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dkge_dist.kernels.jit import frozen, inlined, kernel, parallel_kernel, prange
+from dkge_dist.kernels.jit import frozen, subkernel, kernel, parallel_kernel, prange
 from dkge_dist.types import Array
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
@@ -19,12 +19,12 @@ _P4 = np.uint64(0x85EBCA77C2B2AE63)
 _P5 = np.uint64(0x27D4EB2F165667C5)
 
 
-@inlined
+@subkernel
 def _rotate(x, bits):  # type: ignore[no-untyped-def]
     return (x << np.uint64(bits)) | (x >> np.uint64(64 - bits))
 
 
-@inlined
+@subkernel
 def _word(data, i, size):  # type: ignore[no-untyped-def]
     """`size` bytes at `i`, little endian."""
     value = np.uint64(0)
@@ -33,17 +33,17 @@ def _word(data, i, size):  # type: ignore[no-untyped-def]
     return value
 
 
-@inlined
+@subkernel
 def _round(lane, word):  # type: ignore[no-untyped-def]
     return _rotate(lane + word * _P2, 31) * _P1
 
 
-@inlined
+@subkernel
 def _merge(digest, lane):  # type: ignore[no-untyped-def]
     return (digest ^ _round(np.uint64(0), lane)) * _P1 + _P4
 
 
-@inlined
+@subkernel
 def _long_start(data, start, stop):  # type: ignore[no-untyped-def]
     """The four lanes of XXH64 over the whole 32-byte stripes."""
     a, b, c, d = _P1 + _P2, _P2, np.uint64(0), np.uint64(0) - _P1
@@ -58,7 +58,7 @@ def _long_start(data, start, stop):  # type: ignore[no-untyped-def]
     return _merge(_merge(_merge(_merge(digest, a), b), c), d), i
 
 
-@inlined
+@subkernel
 def xxh64(data, start, stop):  # type: ignore[no-untyped-def]
     """XXH64, seed 0, of `data[start:stop]`."""
     i = start
@@ -79,7 +79,7 @@ def xxh64(data, start, stop):  # type: ignore[no-untyped-def]
     return avalanche(digest)
 
 
-@inlined
+@subkernel
 def avalanche(x):  # type: ignore[no-untyped-def]
     """The finish of XXH64: every input bit reaches every output bit."""
     x = (x ^ (x >> np.uint64(33))) * _P2
@@ -87,7 +87,7 @@ def avalanche(x):  # type: ignore[no-untyped-def]
     return x ^ (x >> np.uint64(32))
 
 
-@inlined
+@subkernel
 def combine(left, right):  # type: ignore[no-untyped-def]
     """One hash of an ordered pair of 64-bit values."""
     return avalanche(_rotate(left, 27) * _P1 + right * _P2 + _P4)

@@ -16,7 +16,7 @@ from numba import njit, prange
 
 from dkge_dist.types import Array
 
-__all__ = ["frozen", "inlined", "kernel", "parallel_kernel", "prange", "set_threads", "threads"]
+__all__ = ["frozen", "subkernel", "kernel", "parallel_kernel", "prange", "set_threads", "threads"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -28,9 +28,9 @@ def kernel(function: F) -> F:
     return njit(cache=True, nogil=True)(function)  # type: ignore[no-any-return]
 
 
-def inlined(function: F) -> F:
-    """A small helper of kernels, never called from Python."""
-    return njit(cache=True, nogil=True, inline="never")(function)  # type: ignore[no-any-return]
+def subkernel(function: F) -> F:
+    """A step of kernels, never called from Python; LLVM inlines it where that pays."""
+    return njit(cache=True, nogil=True)(function)  # type: ignore[no-any-return]
 
 
 def parallel_kernel(function: F) -> F:

@@ -7,11 +7,15 @@ from typing import NamedTuple
 import numpy as np
 
 from dkge_dist.kernels.hashing import digests
-from dkge_dist.kernels.jit import frozen, inlined, kernel, parallel_kernel, prange
+from dkge_dist.kernels.jit import frozen, subkernel, kernel, parallel_kernel, prange
 from dkge_dist.types import OFFSET, ROW, Array
 
 EMPTY = 0
 """A free slot; taken slots hold row + 1."""
+
+
+BLOCK = 64
+"""Look-ups in flight at a time."""
 
 
 class Queries(NamedTuple):
@@ -41,7 +45,7 @@ class LabelTable(NamedTuple):
     slots: Array
 
 
-@inlined
+@subkernel
 def _same(data, start, stop, other, other_start, other_stop):  # type: ignore[no-untyped-def]
     if stop - start != other_stop - other_start:
         return False
@@ -51,7 +55,7 @@ def _same(data, start, stop, other, other_start, other_stop):  # type: ignore[no
     return True
 
 
-@inlined
+@subkernel
 def _find(queries, i, table):  # type: ignore[no-untyped-def]
     """Slot of query i: the one that holds it, or the free one where it belongs."""
     mask = np.uint64(table.slots.shape[0] - 1)
@@ -67,13 +71,40 @@ def _find(queries, i, table):  # type: ignore[no-untyped-def]
     return at
 
 
+@subkernel
+def _warm(queries, begin, end, table, row):  # type: ignore[no-untyped-def]
+    """Touch what looking up a block of queries will read, one kind of memory at a time.
+
+    A look-up waits for slot, offset and label in turn; the reads of one kind do not wait for each other, so doing them
+    for a whole block first hides most of the latency of a table that no cache holds. The result only keeps the
+    compiler from leaving the reads out.
+    """
+    mask = np.uint64(table.slots.shape[0] - 1)
+    for k in range(end - begin):
+        row[k] = np.int64(table.slots[queries.digest[begin + k] & mask]) - 1
+    seen = np.int64(0)
+    for k in range(end - begin):
+        if row[k] >= 0:
+            seen += np.int64(table.digest[row[k]] & np.uint64(1))
+            row[k] = table.offset[row[k]]
+    for k in range(end - begin):
+        if row[k] >= 0 and row[k] < table.data.shape[0]:
+            seen += table.data[row[k]]
+    return seen
+
+
 @parallel_kernel
 def _lookup(queries, table, first_row, out):  # type: ignore[no-untyped-def]
-    for i in prange(out.shape[0]):
-        if out[i] < 0:
-            at = _find(queries, i, table)
-            if table.slots[at] != EMPTY:
-                out[i] = first_row + np.int64(table.slots[at]) - 1
+    blocks = (out.shape[0] + BLOCK - 1) // BLOCK
+    seen = np.empty(blocks, np.int64)
+    for block in prange(blocks):
+        begin, end = block * BLOCK, min(out.shape[0], (block + 1) * BLOCK)
+        seen[block] = _warm(queries, begin, end, table, np.empty(BLOCK, np.int64))
+        for i in range(begin, end):
+            if out[i] < 0:
+                at = _find(queries, i, table)
+                if table.slots[at] != EMPTY:
+                    out[i] = first_row + np.int64(table.slots[at]) - 1
 
 
 @kernel

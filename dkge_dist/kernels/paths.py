@@ -18,7 +18,7 @@ from dkge_dist.kernels.contexts import Contexts, Sampling, bottom_k_offer, join_
 from dkge_dist.kernels.buffers import put, sort_distinct
 from dkge_dist.kernels.csr import Adjacency, entry, first_not_below, locate
 from dkge_dist.kernels.hashing import combine
-from dkge_dist.kernels.jit import frozen, inlined, kernel
+from dkge_dist.kernels.jit import frozen, subkernel, kernel
 from dkge_dist.kernels.triples import sort_range
 from dkge_dist.kernels.walks import SEARCH_FACTOR
 from dkge_dist.types import OFFSET, ROW, Array, DkgeError
@@ -40,7 +40,7 @@ def path_bits(length: int, relations: int) -> int:
     return bits
 
 
-@inlined
+@subkernel
 def _group_end(adjacency, patched, at, end):  # type: ignore[no-untyped-def]
     """Where the entries with the same neighbour as entry `at` end."""
     neighbour = entry(adjacency, patched, at) >> 32
@@ -49,7 +49,7 @@ def _group_end(adjacency, patched, at, end):  # type: ignore[no-untyped-def]
     return at
 
 
-@inlined
+@subkernel
 def _skip_to(adjacency, patched, at, end, neighbour, search):  # type: ignore[no-untyped-def]
     """First entry from `at` on whose neighbour is not below `neighbour`."""
     if search:
@@ -59,12 +59,12 @@ def _skip_to(adjacency, patched, at, end, neighbour, search):  # type: ignore[no
     return at
 
 
-@inlined
+@subkernel
 def _relation_code(code):  # type: ignore[no-untyped-def]
     return (code & 0xFFFFFFFF) + 1
 
 
-@inlined
+@subkernel
 def _two_step(out, into, left, right, prefix, shift, bits, buffer, count):  # type: ignore[no-untyped-def]
     """Append the codes of all walks left -r1-> m -r2-> right, behind `prefix`; (buffer, count)."""
     a_patched, a, a_end = locate(out, left)
@@ -91,7 +91,7 @@ def _two_step(out, into, left, right, prefix, shift, bits, buffer, count):  # ty
     return buffer, count
 
 
-@inlined
+@subkernel
 def _paths(out, into, left, right, length, bits, buffer):  # type: ignore[no-untyped-def]
     """The codes of all paths from left to right, unsorted and with repeats; (buffer, count). None without evidence."""
     patched, begin, end = locate(out, left)
@@ -120,7 +120,7 @@ def _paths(out, into, left, right, length, bits, buffer):  # type: ignore[no-unt
     return buffer, count
 
 
-@inlined
+@subkernel
 def _same_set(buffer, count, codes, begin, end):  # type: ignore[no-untyped-def]
     if end - begin != count:
         return False
@@ -130,7 +130,7 @@ def _same_set(buffer, count, codes, begin, end):  # type: ignore[no-untyped-def]
     return True
 
 
-@inlined
+@subkernel
 def _set_hash(buffer, count):  # type: ignore[no-untyped-def]
     value = np.uint64(count)
     for i in range(count):
@@ -138,7 +138,7 @@ def _set_hash(buffer, count):  # type: ignore[no-untyped-def]
     return value
 
 
-@inlined
+@subkernel
 def _rehash(indptr, codes, sets, slots):  # type: ignore[no-untyped-def]
     """Fill empty `slots` with all sets so far."""
     mask = np.uint64(slots.shape[0] - 1)
@@ -205,7 +205,7 @@ def expand_pairs(sets: PathSets) -> tuple[Array, Array, Array]:
     return left, right, count
 
 
-@inlined
+@subkernel
 def _row_range(left, code):  # type: ignore[no-untyped-def]
     begin = np.searchsorted(left, code)
     end = begin
@@ -214,7 +214,7 @@ def _row_range(left, code):  # type: ignore[no-untyped-def]
     return begin, end
 
 
-@inlined
+@subkernel
 def _path_digest(code, bits, digest):  # type: ignore[no-untyped-def]
     value = np.uint64(0)
     while code:
@@ -223,7 +223,7 @@ def _path_digest(code, bits, digest):  # type: ignore[no-untyped-def]
     return value
 
 
-@inlined
+@subkernel
 def _path_length(code, bits):  # type: ignore[no-untyped-def]
     length = 0
     while code:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from dkge_dist.kernels.jit import frozen, inlined, kernel, parallel_kernel, prange
+from dkge_dist.kernels.jit import frozen, subkernel, kernel, parallel_kernel, prange
 from dkge_dist.types import OFFSET, ROW, Array, Triples
 
 INSERTION_SORT_UP_TO = 24
 
 
-@inlined
+@subkernel
 def sort_range(values, begin, end):  # type: ignore[no-untyped-def]
     """Sort `values[begin:end]` in place; most runs are a handful, where insertion beats anything."""
     if end - begin > INSERTION_SORT_UP_TO:
@@ -112,7 +112,7 @@ def _canonical_by_comparison(triples: Triples) -> Triples:
     return ordered.take(fresh)
 
 
-@inlined
+@subkernel
 def compare(h, t, r, head, relation, tail, i):  # type: ignore[no-untyped-def]
     """Sign of (h, t, r) against triple i in canonical order."""
     if h != head[i]:

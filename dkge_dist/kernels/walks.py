@@ -9,7 +9,7 @@ import numpy as np
 
 from dkge_dist.kernels.buffers import put, sort_distinct
 from dkge_dist.kernels.csr import Adjacency, entry, first_not_below, locate
-from dkge_dist.kernels.jit import frozen, inlined, kernel
+from dkge_dist.kernels.jit import frozen, subkernel, kernel
 from dkge_dist.types import ROW, Array
 
 SEARCH_FACTOR = 16
@@ -48,7 +48,7 @@ def common_neighbours(one: Adjacency, ones: Array, other: Adjacency, others: Arr
     return _common(one, frozen(ones, ROW), other, frozen(others, ROW), shift)  # type: ignore[no-any-return]
 
 
-@inlined
+@subkernel
 def _step(adjacency, rows, count, shift, buffer):  # type: ignore[no-untyped-def]
     """The distinct neighbours of `rows[:count]`, sorted; (buffer, how many)."""
     found = 0
@@ -92,7 +92,7 @@ def longer_walk_pairs(out: Adjacency, into: Adjacency, head: Array, tail: Array,
     return _longer_walk_pairs(out, into, frozen(head, ROW), frozen(tail, ROW), length)  # type: ignore[no-any-return]
 
 
-@inlined
+@subkernel
 def _ball(adjacency, row, radius, buffer):  # type: ignore[no-untyped-def]
     """The distinct rows within `radius` steps of `row`, sorted; (buffer, how many)."""
     buffer[0] = row

@@ -221,6 +221,7 @@ def _save_snapshot(
         relations=(head.snapshot.relations if head else 0) + relations_came,
         **{split.label: snapshot.count(split) for split in Split},
         content=NOTHING,
+        diff=diff.counts(),
         counts={},
     )
 

@@ -59,7 +59,10 @@ class ChangeEntry(Entry):
 
 
 class SnapshotEntry(Entry):
-    """One state of the graph. `base`, `change` or both say how to get it."""
+    """One state of the graph. `base`, `change` or both say how to get it.
+
+    `diff` sums up the change to the parent, `counts` what the ingest noticed (duplicates, dangling keys and the like).
+    """
 
     name: Annotated[str, Field(min_length=1)]
     parent: Count | None
@@ -73,6 +76,7 @@ class SnapshotEntry(Entry):
     valid: Count
     test: Count
     content: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    diff: dict[str, int]
     counts: dict[str, int]
 
 

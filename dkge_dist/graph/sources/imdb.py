@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from dkge_dist.graph.labels import Labels
 from dkge_dist.graph.sources.base import Rejects, Source, SourceError, TripleBatch
-from dkge_dist.graph.sources.delimited import Table, read_table
+from dkge_dist.graph.sources.delimited import read_table
 from dkge_dist.graph.sources.files import UTF8_MARK, read_blocks
 from dkge_dist.kernels.text import MAX_KEY_SLOTS, copy_fields, decimals, equal_to, key_slots, split_lists
 from dkge_dist.types import OFFSET, Array, UsageError
@@ -55,8 +55,7 @@ class ImdbSource(Source):
         missing = [dump for dump in REQUIRED if dump not in self.files]
         if missing:
             raise SourceError(f"{self.path}: no {' and no '.join(missing)} (.tsv or .tsv.gz) in this folder")
-        by_name = self.key == "name"
-        reading = _Reading(self, rejects, titles=_Keys("tt", by_name), people=_Keys("nm", by_name))
+        reading = _Reading(self, rejects)
         reading.read_titles(self.released_after)
         yield from reading.read_people()
         yield from reading.read_principals()
@@ -83,14 +82,15 @@ def _dump_files(path: Path) -> dict[str, Path]:
 class _Keys:
     """The titles, or the people, by the slot of their key: is it known, is it kept, what is it called."""
 
-    def __init__(self, prefix: str, named: bool) -> None:
+    def __init__(self, noun: str, prefix: str, named: bool) -> None:
+        self.noun = noun
         self.prefix = prefix
         self.state = np.zeros(0, np.uint8)
         self.names = _Names() if named else None
 
-    def slots(self, keys: Labels) -> Array:
-        """The slot of each key, -1 where it is malformed."""
-        return key_slots(keys.data, keys.start, keys.stop, self.prefix)
+    def column(self, keys: Labels) -> _KeyColumn:
+        """`keys` with their slots."""
+        return _KeyColumn(self, keys, key_slots(keys.data, keys.start, keys.stop, self.prefix))
 
     def add(self, slots: Array, state: Array | int, names: Labels) -> None:
         """Remember keys; of a key that comes twice, what was said last."""
@@ -102,14 +102,28 @@ class _Keys:
 
     def states(self, slots: Array) -> Array:
         """UNKNOWN, LEFT_OUT or KEPT for each slot."""
-        states = np.zeros(slots.shape[0], np.uint8)
+        states = np.full(slots.shape[0], UNKNOWN, np.uint8)
         inside = slots < self.state.shape[0]
         states[inside] = self.state[slots[inside]]
         return states
 
-    def labels(self, keys: Labels, slots: Array) -> Labels:
-        """What keys that were added are called in triples; `slots` are those of `keys`."""
-        return keys if self.names is None else self.names.labels(slots)
+
+class _KeyColumn(NamedTuple):
+    """A column of keys of titles, or of people. Slot -1: malformed."""
+
+    known: _Keys
+    keys: Labels
+    slots: Array
+
+    def take(self, where: Array) -> _KeyColumn:
+        return _KeyColumn(self.known, self.keys.take(where), self.slots[where])
+
+    def states(self) -> Array:
+        return self.known.states(self.slots)
+
+    def labels(self) -> Labels:
+        """What the keys, all of them added before, are called in triples."""
+        return self.keys if self.known.names is None else self.known.names.labels(self.slots)
 
 
 class _Names:
@@ -149,54 +163,178 @@ def _grown(array: Array, size: int, limit: int | None = None) -> Array:
     return larger
 
 
+class _Rows(NamedTuple):
+    """Some lines of a dump, with the columns that were asked for."""
+
+    path: Path
+    columns: dict[str, Labels]
+    lines: Array
+
+    def take(self, where: Array) -> _Rows:
+        columns = {name: column.take(where) for name, column in self.columns.items()}
+        return _Rows(self.path, columns, self.lines[where])
+
+
 class _Reading:
     """One pass over the dumps; titles and people first, because all the rest refers to them."""
 
-    def __init__(self, source: ImdbSource, rejects: Rejects, titles: _Keys, people: _Keys) -> None:
+    def __init__(self, source: ImdbSource, rejects: Rejects) -> None:
         self.source = source
-        self.counts = source.counts
         self.rejects = rejects
-        self.titles = titles
-        self.people = people
+        self.by_name = source.key == "name"
+        self.titles = _Keys("title", "tt", self.by_name)
+        self.people = _Keys("person", "nm", self.by_name)
 
     def read_titles(self, released_after: int | None) -> None:
-        columns = ["tconst", "primaryTitle"] + ([] if released_after is None else ["startYear"])
-        for path, table in self._tables("title.basics", columns):
-            if released_after is not None:
-                table, state = self._released(path, table, released_after)
-            else:
-                state = np.full(len(table.lines), KEPT, np.uint8)
-            table, slots, good = self._well_formed(path, table, {0: self.titles})
-            self.titles.add(slots[0], state[good], self._named(table.columns[0], table.columns[1]))
+        wanted = ["tconst"] + ["primaryTitle"] * self.by_name + ["startYear"] * (released_after is not None)
+        for rows in self._rows("title.basics", wanted):
+            rows, (titles,) = self._well_formed(rows, {"tconst": self.titles})
+            state: Array | int = KEPT if released_after is None else self._release_states(rows, released_after)
+            self.titles.add(titles.slots, state, self._names(rows, "tconst", "primaryTitle"))
 
     def read_people(self) -> Iterator[TripleBatch]:
-        for path, table in self._tables("name.basics", ["nconst", "primaryName", "knownForTitles"]):
-            table, slots, _ = self._well_formed(path, table, {0: self.people})
-            self.people.add(slots[0], KEPT, self._named(table.columns[0], table.columns[1]))
-            items, people = self._list_items(path, table, 2, self.titles)
-            heads = table.columns[0].take(people)
-            yield from self._triples((self.people, heads), "knownFor", (self.titles, items))
+        wanted = ["nconst"] + ["primaryName"] * self.by_name + ["knownForTitles"]
+        for rows in self._rows("name.basics", wanted):
+            rows, (people,) = self._well_formed(rows, {"nconst": self.people})
+            self.people.add(people.slots, KEPT, self._names(rows, "nconst", "primaryName"))
+            titles, owner = self._list_items(rows, "knownForTitles", self.titles)
+            yield from self._triples(people.take(owner), "knownFor", titles)
 
     def read_principals(self) -> Iterator[TripleBatch]:
-        for path, table in self._tables("title.principals", ["tconst", "nconst", "category"]):
-            category = table.columns[2]
-            table = self._without(path, table, _is_missing(category), category, "no category")
-            table, _, _ = self._well_formed(path, table, {0: self.titles, 1: self.people})
-            titles, people, category = table.columns
-            yield from self._triples((self.titles, titles), category, (self.people, people))
+        for rows in self._rows("title.principals", ["tconst", "nconst", "category"]):
+            no_category = _is_missing(rows.columns["category"])
+            self._reject(rows, no_category, "category", "no category")
+            if no_category.any():
+                rows = rows.take(~no_category)
+            rows, (titles, people) = self._well_formed(rows, {"tconst": self.titles, "nconst": self.people})
+            yield from self._triples(titles, rows.columns["category"], people)
 
     def read_crew(self) -> Iterator[TripleBatch]:
-        for path, table in self._tables("title.crew", ["tconst", "directors", "writers"]):
-            table, _, _ = self._well_formed(path, table, {0: self.titles})
-            for column, relation in ((1, "director"), (2, "writer")):
-                items, titles = self._list_items(path, table, column, self.people)
-                heads = table.columns[0].take(titles)
-                yield from self._triples((self.titles, heads), relation, (self.people, items))
+        for rows in self._rows("title.crew", ["tconst", "directors", "writers"]):
+            rows, (titles,) = self._well_formed(rows, {"tconst": self.titles})
+            for column, relation in (("directors", "director"), ("writers", "writer")):
+                people, owner = self._list_items(rows, column, self.people)
+                yield from self._triples(titles.take(owner), relation, people)
 
     def read_episodes(self) -> Iterator[TripleBatch]:
-        for path, table in self._tables("title.episode", ["tconst", "parentTconst"]):
-            orphan = _is_missing(table.columns[1])
-            self.counts["episodes without a series skipped"] += int(orphan.sum())
-            table, _, _ = self._well_formed(path, _take(table, ~orphan), {0: self.titles, 1: self.titles})
-            episodes, series = table.columns
-            yield from self._triples((self.titles, episodes), "parent", (self.titles, series))
+        for rows in self._rows("title.episode", ["tconst", "parentTconst"]):
+            orphan = _is_missing(rows.columns["parentTconst"])
+            self._count("episodes without a series skipped", orphan)
+            keys = {"tconst": self.titles, "parentTconst": self.titles}
+            _, (episodes, series) = self._well_formed(rows.take(~orphan), keys)
+            yield from self._triples(episodes, "parent", series)
+
+    def _rows(self, dump: str, wanted: list[str]) -> Iterator[_Rows]:
+        """The lines of a dump below its header, which says where the wanted columns are."""
+        path = self.source.files[dump]
+        header = _header(path, self.source)
+        for name in wanted:
+            if name not in header:
+                raise SourceError(f"{path}:1: no column {name!r}; the columns are: {', '.join(header) or 'none'}")
+        for table in read_table(path, len(header), self.source, self.rejects):
+            below = table.lines > 1
+            columns = {name: table.columns[header.index(name)].take(below) for name in wanted}
+            yield _Rows(path, columns, table.lines[below])
+
+    def _well_formed(self, rows: _Rows, keys: dict[str, _Keys]) -> tuple[_Rows, list[_KeyColumn]]:
+        """The rows whose keys look like keys, and these columns; the other rows go to the rejects."""
+        columns = [known.column(rows.columns[name]) for name, known in keys.items()]
+        good = np.ones(len(rows.lines), np.bool_)
+        for name, column in zip(keys, columns, strict=True):
+            malformed = good & (column.slots < 0)
+            self._reject(rows, malformed, name, f"{name} is no key like {column.known.prefix}0000001")
+            good &= ~malformed
+        if good.all():
+            return rows, columns
+        return rows.take(good), [column.take(good) for column in columns]
+
+    def _reject(self, rows: _Rows, bad: Array, column: str, reason: str) -> None:
+        """Send the bad rows to the rejects, with what they have in `column`."""
+        for i in np.flatnonzero(bad).tolist():
+            self.rejects.add(rows.path, int(rows.lines[i]), reason, rows.columns[column][i])
+
+    def _list_items(self, rows: _Rows, column: str, known: _Keys) -> tuple[_KeyColumn, Array]:
+        """The keys of a column of comma lists, and the row that each is from.
+
+        A list with a malformed key goes to the rejects as a whole.
+        """
+        lists = rows.columns[column]
+        stop = np.where(_is_missing(lists), lists.start, lists.stop)
+        item_start, item_stop, owner = split_lists(lists.data, lists.start, stop)
+        items = known.column(Labels(lists.data, item_start, item_stop))
+        malformed = items.slots < 0
+        if malformed.any():
+            bad_row = np.zeros(len(lists), np.bool_)
+            bad_row[owner[malformed]] = True
+            self._reject(rows, bad_row, column, f"{column} is no list of keys like {known.prefix}0000001")
+            good = ~bad_row[owner]
+            items, owner = items.take(good), owner[good]
+        return items, owner
+
+    def _release_states(self, rows: _Rows, released_after: int) -> Array:
+        """KEPT for the titles that are recent enough. A year that is no number goes to the rejects: UNKNOWN."""
+        year = rows.columns["startYear"]
+        no_year = _is_missing(year)
+        number = decimals(year.data, year.start, year.stop)
+        malformed = (number < 0) & ~no_year
+        self._reject(rows, malformed, "startYear", "startYear is no year")
+        recent = number > released_after
+        self._count("titles without a year left out", no_year)
+        self._count("titles released too early left out", ~(recent | no_year | malformed))
+        state = np.where(recent & ~no_year, KEPT, LEFT_OUT).astype(np.uint8)
+        state[malformed] = UNKNOWN
+        return state
+
+    def _names(self, rows: _Rows, key: str, name: str) -> Labels:
+        """The names of the rows, where they count; whoever has none is called by the key."""
+        keys = rows.columns[key]
+        if not self.by_name:
+            return keys
+        names = rows.columns[name]
+        nameless = _is_missing(names)
+        self._count(f"entities without a {name} called by their key", nameless)
+        start = np.where(nameless, keys.start, names.start)
+        return Labels(names.data, start, np.where(nameless, keys.stop, names.stop))
+
+    def _triples(self, head: _KeyColumn, relation: Labels | str, tail: _KeyColumn) -> Iterator[TripleBatch]:
+        """A batch of the triples whose ends are both kept."""
+        states = [head.states(), tail.states()]
+        known = np.ones(len(head.keys), np.bool_)
+        for end, state in zip((head, tail), states, strict=True):
+            unknown = known & (state == UNKNOWN)
+            self._count(f"triples with an unknown {end.known.noun} dropped", unknown)
+            known &= ~unknown
+        kept = (states[0] == KEPT) & (states[1] == KEPT)
+        self._count("triples of titles left out", known & ~kept)
+        if kept.any():
+            head, tail = head.take(kept), tail.take(kept)
+            if isinstance(relation, Labels):
+                relations = relation.take(kept)
+            else:
+                relations = Labels.constant(relation, len(head.keys))
+            yield TripleBatch(head.labels(), relations, tail.labels())
+
+    def _count(self, what: str, where: Array) -> None:
+        count = int(np.count_nonzero(where))
+        if count:
+            self.source.counts[what] += count
+
+
+def _header(path: Path, source: Source) -> list[str]:
+    """The names of the columns: the fields of the first line."""
+    before = source.bytes_read
+    line = b""
+    for block in read_blocks(path, source):
+        line += block
+        if b"\n" in block:
+            break
+    source.bytes_read = before
+    text = line.partition(b"\n")[0].removeprefix(UTF8_MARK).decode("utf-8", "backslashreplace")
+    return text.rstrip("\r").split("\t")
+
+
+def _is_missing(fields: Labels) -> Array:
+    """Which fields are null or empty."""
+    null = equal_to(fields.data, fields.start, fields.stop, NULL)
+    null |= fields.start == fields.stop
+    return null

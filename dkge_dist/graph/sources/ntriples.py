@@ -3,10 +3,14 @@
 A label is the term as N-Triples writes it: `<iri>`, `_:blank`, `"text"@en`, `"1"^^<datatype>`, escapes included. The
 same term has the same label however the file spells it (`\\u00e9` or `é`, `@en-GB` or `@en-gb`, an explicit or implied
 xsd:string), and blank nodes keep the names of the file.
+
+The grammar of N-Triples decides what is an error. IRIs and language tags that keep to it but not to their own
+standards (a stray `%`, two `#`, no scheme, `@zh-classical`) are frequent in published dumps: kept as they are, counted.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +24,11 @@ from dkge_dist.graph.sources.files import read_line_chunks
 from dkge_dist.kernels.text import NEWLINE, split_statements
 
 QUOTE = ord('"')
+WINDOW_LINES = 64
+
+_IRI = r"<[^\x00-\x20<>\"{}|^`\\]*>"
+_LITERAL = rf'"(?:[^"\\\n]|\\.)*"(?:@[A-Za-z0-9-]+|\^\^{_IRI})?'
+_STATEMENT = re.compile(rf"(?:{_IRI}|_:\S+) {_IRI} (?:{_IRI}|_:\S+|{_LITERAL}) \.\n")
 
 
 class NTriplesSource(Source):
@@ -37,32 +46,46 @@ class NTriplesSource(Source):
         for chunk in read_line_chunks(self.path, self, rejects):
             # A lone CR ends a line as well; with one kind of line end our line numbers are the parser's.
             text = chunk.data.tobytes().replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-            for statements in self._canonical(text, line, rejects):
-                batch = self._batch(statements)
-                if len(batch.head):
-                    yield batch
+            batch = self._batch(self._canonical(text, line, rejects))
+            if len(batch.head):
+                yield batch
             line += text.count(b"\n")
 
-    def _canonical(self, text: bytes, first_line: int, rejects: Rejects) -> Iterator[bytes]:
+    def _canonical(self, text: bytes, first_line: int, rejects: Rejects) -> bytes:
         """The statements of `text` in canonical form, without the bad lines, which go to `rejects`."""
-        while text:
-            good, problem = _read_until_problem(text)
-            yield good
+        begin = _line_starts(text)
+        lines = len(begin) - 1
+        pieces = []
+        line, window = 0, lines
+        while line < lines:
+            stop = min(line + window, lines)
+            good, problem = _read_until_problem(text[begin[line] : begin[stop]])
+            pieces.append(good)
             if problem is None:
-                return
-            begin = _line_start(text, problem.line)
-            bad, _, text = text[begin:].partition(b"\n")
-            rejects.add(self.path, first_line + problem.line - 1, problem.reason, bad.decode("utf-8"))
-            first_line += problem.line
+                line, window = stop, 2 * window
+                continue
+            bad = line + problem.line - 1
+            statement = text[begin[bad] : begin[bad + 1]]
+            relaxed = _read_relaxed(statement)
+            if relaxed is None:
+                rejects.add(self.path, first_line + bad, problem.reason, statement.decode("utf-8").rstrip("\n"))
+            else:
+                self.counts["lines with an invalid IRI or language tag kept"] += 1
+                pieces.append(relaxed)
+            # Where one line is bad the next ones may be too, and all that follows would be looked at for each of them.
+            line, window = bad + 1, WINDOW_LINES
+        return b"".join(pieces)
 
     def _batch(self, statements: bytes) -> TripleBatch:
         data = np.frombuffer(statements, np.uint8)
         start, stop = split_statements(data)
         if not self.literals:
             literal = data[start[:, 2]] == QUOTE
-            self.counts["triples with a literal skipped"] += int(literal.sum())
+            if literal.any():
+                self.counts["triples with a literal skipped"] += int(literal.sum())
             start, stop = start[~literal], stop[~literal]
-        return TripleBatch(*(Labels(data, start[:, term], stop[:, term]) for term in range(3)))
+        subject, predicate, term = (Labels(data, start[:, column], stop[:, column]) for column in range(3))
+        return TripleBatch(subject, predicate, term)
 
 
 class _Problem(NamedTuple):
@@ -72,10 +95,24 @@ class _Problem(NamedTuple):
     reason: str
 
 
-def _serialized(text: bytes) -> bytes:
+def _serialized(text: bytes, lenient: bool = False) -> bytes:
     """Parsing and writing in one go stays in compiled code: twice as fast as asking each term for its string."""
-    written: bytes = serialize(parse(text, format=RdfFormat.N_TRIPLES), format=RdfFormat.N_TRIPLES)
+    statements = parse(text, format=RdfFormat.N_TRIPLES, lenient=lenient)
+    written = serialize(statements, format=RdfFormat.N_TRIPLES)
+    assert written is not None  # it is None only when the text goes to a file
     return written
+
+
+def _read_relaxed(line: bytes) -> bytes | None:
+    """The canonical form of one line that follows the grammar, whatever its IRIs are worth; None if it does not.
+
+    The lenient parser also takes what would break the lines of its own output, hence the second look.
+    """
+    try:
+        statement = _serialized(line, lenient=True)
+    except SyntaxError:
+        return None
+    return statement if _STATEMENT.fullmatch(statement.decode("utf-8")) else None
 
 
 def _read_until_problem(text: bytes) -> tuple[bytes, _Problem | None]:
@@ -93,7 +130,7 @@ def _read_until_problem(text: bytes) -> tuple[bytes, _Problem | None]:
             named = error.lineno or 1
             line = min(named, line - 1)
             problem = _Problem(line, _reason(error, with_column=named == line))
-            readable = text[: _line_start(text, line)]
+            readable = text[: _line_starts(text)[line - 1]]
 
 
 def _reason(error: SyntaxError, with_column: bool) -> str:
@@ -102,8 +139,6 @@ def _reason(error: SyntaxError, with_column: bool) -> str:
     return f"column {error.offset}: {reason}" if with_column else reason
 
 
-def _line_start(text: bytes, line: int) -> int:
-    """Where line number `line` (from 1) of `text` begins."""
-    if line == 1:
-        return 0
-    return int(np.flatnonzero(np.frombuffer(text, np.uint8) == NEWLINE)[line - 2]) + 1
+def _line_starts(text: bytes) -> list[int]:
+    """Where each line of `text` begins, and the end of the last one."""
+    return [0, *(np.flatnonzero(np.frombuffer(text, np.uint8) == NEWLINE) + 1).tolist()]

@@ -41,11 +41,11 @@ class ParquetSource(Source):
             rows_total, record_batches = _open(path)
             size = path.stat().st_size
             for batch in record_batches:
-                labels = _labels(batch, path, first_row, rejects)
+                head, relation, tail = _labels(batch, path, first_row, rejects)
                 first_row += batch.num_rows
                 self.bytes_read = before + size * (first_row - 1) // rows_total
-                if len(labels[0]):
-                    yield TripleBatch(*labels, split)
+                if len(head):
+                    yield TripleBatch(head, relation, tail, split)
             self.bytes_read = before + size
 
 

@@ -7,12 +7,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from dkge_dist.graph.synth.keys import collect, contains, count_before, pack, union, unpack
-from dkge_dist.graph.synth.world import EPISODE, KNOWN_FOR, PARENT, PERSON, PROFESSIONS, RELATIONS, ROLES, World
-from dkge_dist.graph.synth.world import draw_weighted
+from dkge_dist.graph.synth.keys import collect, contains, count_before, distinct, pack, union, unpack
+from dkge_dist.graph.synth.world import (
+    EPISODE,
+    KNOWN_FOR,
+    PARENT,
+    PERSON,
+    PROFESSIONS,
+    RELATIONS,
+    ROLES,
+    World,
+    draw_weighted,
+)
 from dkge_dist.types import Array
 
-STARDOM = 5
+STARDOM = 5  # how unequal the people of a pool are; 1 would be equal chances
 REGULAR = 0.7  # of all credits go to the regular holder of a seat
 VISITING = 0.2  # of the other credits go to people of a neighbouring scene
 UNDERSTUDY = 0.2  # of all credits go to the understudy of the role
@@ -68,10 +77,10 @@ def draw_credits(rng: np.random.Generator, world: World, titles: Array, role: Ar
     # The power makes the first people of a pool its stars: a tenth of the people get more than half of the work.
     person = first + ((stop - first) * luck**STARDOM).astype(np.int64)
     keys = pack(titles, role, person)
-    return keys[world.alive[person] & world.alive[titles]]
+    return np.asarray(keys[world.alive[person] & world.alive[titles]])
 
 
-def draw_titles_by_fame(rng: np.random.Generator, world: World, titles: Array, count: int) -> Array:
+def draw_famous(rng: np.random.Generator, world: World, titles: Array, count: int) -> Array:
     """`count` of `titles`, the famous ones more often."""
     return np.asarray(titles[draw_weighted(rng, world.fame[titles], count)])
 
@@ -84,7 +93,7 @@ def draw_work(rng: np.random.Generator, world: World, people: Array) -> Array:
     first, stop = np.where(nothing, 0, first), np.where(nothing, world.scene_titles[-1], stop)
     title = rng.integers(first, stop)
     keys = pack(title, world.profession_of(people), people)
-    return keys[world.alive[title]]
+    return np.asarray(keys[world.alive[title]])
 
 
 def parents(world: World, titles: Array) -> Array:
@@ -96,7 +105,7 @@ def parents(world: World, titles: Array) -> Array:
 def known_for(rng: np.random.Generator, world: World, credits: Array, count: int, taken: Array) -> Array:
     """At most `count` new knownFor triples: the most famous works of the people in `credits`, not in `taken`.
 
-    An episode counts as its series, as on IMDB.
+    An episode counts as its series, as IMDB mostly has it.
     """
     title, _, person = unpack(credits)
     work = np.where(world.kind[title] == EPISODE, world.series_of(title), title)
@@ -104,14 +113,15 @@ def known_for(rng: np.random.Generator, world: World, credits: Array, count: int
     standing = np.empty_like(by_fame)
     standing[by_fame] = np.arange(by_fame.size)
     # Distinct pairs, sorted by (person, standing): everybody's works from the most famous one down.
-    pairs = np.unique((person.astype(np.int64) << 32 | standing[work])[world.alive[work]])
+    pairs = distinct((person.astype(np.int64) << 32 | standing[work])[world.alive[work]])
     place = count_before(pairs >> 32)
     pairs, place = pairs[place < KNOWN_LIMIT], place[place < KNOWN_LIMIT]
-    keys = pack(pairs >> 32, KNOWN_FOR, by_fame[pairs & 0xFFFFFFFF])
+    person, work = pairs >> 32, by_fame[pairs & 0xFFFFFFFF]
+    # People with many works are well documented; of one's works, the most famous ones are.
+    reluctance = rng.random(pairs.size) * (1 + place) / np.bincount(person)[person]
+    keys = pack(person, KNOWN_FOR, work)
     fresh = ~contains(taken, keys)
-    keys, place = keys[fresh], place[fresh]
-    preference = rng.random(keys.size) * (1 + place)
-    return np.sort(keys[np.argsort(preference, kind="stable")[:count]])
+    return np.sort(keys[fresh][np.argsort(reluctance[fresh], kind="stable")[:count]])
 
 
 def draw_base(rng: np.random.Generator, world: World, triples: int) -> Array:
@@ -120,15 +130,15 @@ def draw_base(rng: np.random.Generator, world: World, triples: int) -> Array:
     people = np.flatnonzero(world.kind == PERSON)
     known_count = min(round(KNOWN_SHARE * triples), people.size)
     links = parents(world, titles)
-    needed = union([
+    needed = union(
         draw_credits(rng, world, titles[world.kind[titles] != EPISODE]),
         draw_work(rng, world, people),
         draw_credits(rng, world, rng.choice(titles, _ARCHIVE.size), _ARCHIVE),
-    ])
+    )
 
     def draw(count: int) -> Array:
-        return draw_credits(rng, world, draw_titles_by_fame(rng, world, titles, count))
+        return draw_credits(rng, world, draw_famous(rng, world, titles, count))
 
     missing = triples - known_count - links.size - needed.size
-    credits = union([needed, collect(rng, missing, draw, needed)])
-    return union([links, credits, known_for(rng, world, credits, known_count, np.empty(0, np.int64))])
+    credits = union(needed, collect(rng, missing, draw, needed))
+    return union(links, credits, known_for(rng, world, credits, known_count, np.empty(0, np.int64)))

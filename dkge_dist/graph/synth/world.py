@@ -27,7 +27,7 @@ class Role:
     understudy: str  # the profession that now and then takes the seat, as directors write and actors produce
 
 
-# Shares of credits follow the categories of IMDB's title.principals. The archive relations show people of other
+# Shares and seats are plausible guesses, not counts from a dump. The archive relations show people of other
 # professions: they come last, and nobody has them as a profession.
 ROLES = (
     Role("actor", 0.235, 5, "actor", "actor"),
@@ -79,6 +79,16 @@ class World:
     def scenes(self) -> int:
         """How many scenes there are."""
         return self.side**3
+
+    @property
+    def base_entities(self) -> int:
+        """How many entities the base graph has; later ones have higher ids."""
+        return int(self.pool_people[-1])
+
+    def newcomers(self) -> Array:
+        """The people who came after the base graph and are still there."""
+        later = slice(self.base_entities, None)
+        return self.base_entities + np.flatnonzero((self.kind[later] == PERSON) & self.alive[later])
 
     def profession_of(self, people: Array) -> Array:
         """The profession of each person, which is also the relation of most of their credits."""
@@ -181,4 +191,4 @@ def draw_weighted(rng: np.random.Generator, weight: Array, count: int) -> Array:
     """`count` indices, each with a probability in proportion to its weight."""
     edges = np.cumsum(weight)
     # Rounding may put the largest draw on the last edge itself, one past the end.
-    return np.minimum(np.searchsorted(edges, rng.random(count) * edges[-1], side="right"), weight.size - 1)
+    return np.asarray(np.minimum(np.searchsorted(edges, rng.random(count) * edges[-1], side="right"), weight.size - 1))

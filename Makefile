@@ -1,0 +1,50 @@
+# On a machine with Python 3.11 and make: `make demo` and `make test` install what they need into .venv.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed-dev
+RUNTIME := $(VENV)/.installed
+
+.PHONY: help install demo test check check-all coverage bench clean
+
+help:  ## show the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(RUNTIME): $(BIN)/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	@touch $@
+
+$(INSTALLED): $(RUNTIME)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+install: $(INSTALLED)  ## install the package and the developers' tools into .venv
+
+demo: $(RUNTIME)  ## the whole story on an embedded evolving graph
+	$(BIN)/dkge demo
+
+test: $(INSTALLED) check  ## the tests (and `make check`), under ten minutes
+	$(BIN)/python -m pytest
+
+check: $(INSTALLED)  ## formatting, lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+check-all: test coverage  ## everything, the slow and random tests too
+	$(BIN)/python -m pytest -m slow
+
+coverage: $(INSTALLED)  ## kernel tests with compilation off, so that their lines are really run as Python
+	NUMBA_DISABLE_JIT=1 HYPOTHESIS_PROFILE=interpreted $(BIN)/python -m pytest tests/kernels tests/graph -m interpreted
+
+bench: $(INSTALLED)  ## measure; writes benchmarks/results
+	$(BIN)/python -m benchmarks.run_all
+
+clean:  ## remove what was installed and compiled
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info
+	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,204 @@
+"""The commands. Heavy modules are imported when a command runs, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from dkge_dist.cli.output import emit, progress_bar, table
+from dkge_dist.types import DkgeError, UsageError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Embeddings of knowledge graphs that change every night.",
+)
+
+StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="The store: a folder.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
+    if version:
+        from dkge_dist import __version__
+
+        print(__version__)
+        raise typer.Exit
+
+
+@app.command()
+def synth(
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write to.")],
+    preset: Annotated[str, typer.Option(help="demo, imdb-30 or imdb-13.")] = "demo",
+    entities: Annotated[int | None, typer.Option(help="Entities instead of the preset's.")] = None,
+    triples: Annotated[int | None, typer.Option(help="Triples instead of the preset's.")] = None,
+    nights: Annotated[int | None, typer.Option(help="Nights instead of the preset's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Another seed gives another graph.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Write every night as a whole snapshot too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write a synthetic evolving movie graph: a snapshot, and nights of changes."""
+    from dkge_dist import api
+
+    with progress_bar("synth", as_json) as progress:
+        report = api.synth(
+            out, preset, entities=entities, triples=triples, nights=nights, seed=seed, full=full, progress=progress
+        )
+    emit(report, as_json, lambda r: print(f"{out}: {_words(r)}"))
+
+
+@app.command()
+def ingest(
+    store: StorePath,
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="File or folder to read; `apt` with --format debian.")],
+    format: Annotated[str, typer.Option(help="auto, tsv, openke, ntriples, parquet, imdb, debian or changes.")] = "auto",
+    name: Annotated[str | None, typer.Option(help="Name of the snapshot; the source's by default.")] = None,
+    valid: Annotated[int | None, typer.Option(help="Triples to hold out for validation.")] = None,
+    test: Annotated[int | None, typer.Option(help="Triples to hold out for test.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Take a source that looks wrong.")] = False,
+    max_bad_lines: Annotated[int, typer.Option(min=0, help="Bad lines to set aside before giving up.")] = 0,
+    released_after: Annotated[int | None, typer.Option(help="imdb: only titles released after this year.")] = None,
+    key: Annotated[Literal["id", "name"], typer.Option(help="imdb: what identifies titles and people.")] = "id",
+    literals: Annotated[bool, typer.Option(help="ntriples: take literals as entities.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Read a source into the next snapshot of STORE (made if it does not exist)."""
+    from dkge_dist import api
+
+    with progress_bar("ingest", as_json) as progress:
+        report = api.ingest(
+            store, source, format=format, name=name, valid=valid, test=test, force=force, max_bad_lines=max_bad_lines,
+            released_after=released_after, key=key, literals=literals, progress=progress,
+        )  # fmt: skip
+    emit(report, as_json, _show_ingested)
+
+
+def _show_ingested(report: dict[str, Any]) -> None:
+    if report["unchanged"]:
+        print(f"nothing changed: {report['name']!r} (version {report['version']}) holds just this")
+        return
+    print(
+        f"{report['name']!r} is version {report['version']}: {report['entities']:,} entities, {report['relations']:,} "
+        f"relations, {report['train']:,} train + {report['valid']:,} valid + {report['test']:,} test triples"
+    )
+    print(
+        f"  +{report['added']:,} -{report['deleted']:,} train triples; entities: +{report['emerging_entities']:,} "
+        f"-{report['removed_entities']:,}; relations: +{report['emerging_relations']:,} -{report['removed_relations']:,}"
+    )
+    if report["counts"]:
+        print(f"  noticed: {_words(report['counts'])}")
+    if report["rejects"]:
+        print(f"  bad lines were set aside in {report['rejects']}")
+    print(f"  {report['seconds']:.1f} s, {report['triples_per_second']:,} triples/s")
+
+
+@app.command()
+def log(store: StorePath, as_json: Json = False) -> None:
+    """Show the versions of STORE."""
+    from dkge_dist import api
+
+    def show(report: dict[str, Any]) -> None:
+        columns = ["version", "kind", "name", "parent", "added", "deleted", "emerging_entities", "removed_entities",
+                   "train", "valid", "test", "entities", "stored", "seconds"]  # fmt: skip
+        table([c.removesuffix("_entities") for c in columns], [[v.get(c) for c in columns] for v in report["versions"]])
+
+    emit(api.log(store), as_json, show)
+
+
+@app.command()
+def diff(
+    store: StorePath,
+    old: Annotated[str, typer.Argument(metavar="A", help="Snapshot: its name or version number.")],
+    new: Annotated[str, typer.Argument(metavar="B", help="Snapshot: its name or version number.")],
+    settings: Annotated[list[str] | None, typer.Argument(metavar="key=value", help="With --affected.")] = None,
+    examples: Annotated[int, typer.Option(min=0, help="Changed triples to show on each side.")] = 5,
+    affected: Annotated[bool, typer.Option("--affected", help="Also tell who is affected.")] = False,
+    config: Annotated[Path | None, typer.Option(help="YAML file of settings.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the train triples as a change file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """What changed from snapshot A to snapshot B."""
+    from dkge_dist import api
+
+    report = api.diff(
+        store, old, new, out=out, examples=examples, affected=affected, config=config, settings=settings or ()
+    )
+    emit(report, as_json, _show_diff)
+
+
+def _show_diff(report: dict[str, Any]) -> None:
+    print(f"{report['from']} -> {report['to']}")
+    skipped = {"from", "to", "seconds", "out", "added_examples", "deleted_examples"}
+    for key, value in report.items():
+        if key not in skipped:
+            print(f"  {key.replace('_', ' '):26} {value:>12,}")
+    for side, sign in (("added", "+"), ("deleted", "-")):
+        for row in report.get(f"{side}_examples", []):
+            print(f"  {sign} " + "\t".join(row))
+    if "out" in report:
+        print(f"  written to {report['out']}")
+
+
+@app.command()
+def check(store: StorePath, as_json: Json = False) -> None:
+    """Verify every checksum of STORE and that its parts fit together."""
+    from dkge_dist import api
+
+    with progress_bar("check", as_json) as progress:
+        report = api.check(store, progress=progress)
+
+    def show(report: dict[str, Any]) -> None:
+        for problem in report["problems"]:
+            print(f"version {problem['version']}: {problem['problem']}")
+        state = "all is well" if report["ok"] else f"{len(report['problems'])} problems"
+        print(f"{state}: {report['versions']} versions, {report['parts']} parts, {report['bytes']:,} bytes")
+
+    emit(report, as_json, show)
+    if not report["ok"]:
+        raise typer.Exit(1)
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path | None, typer.Option(help="Keep the data here instead of a temporary folder.")] = None,
+    as_json: Json = False,
+) -> None:
+    """The whole story on a small evolving movie graph."""
+    from dkge_dist.cli.demo import run_demo
+
+    emit(run_demo(folder, quiet=as_json), as_json, lambda report: None)
+
+
+def _words(counts: dict[str, Any]) -> str:
+    shown = {name: value for name, value in counts.items() if isinstance(value, int | float) and value}
+    return ", ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in shown.items())
+
+
+def main() -> None:
+    """Run the command; what a user can act on becomes one line on stderr (and in the JSON) and an exit code."""
+    try:
+        app()
+    except DkgeError as error:
+        _fail(str(error), 2 if isinstance(error, UsageError) else 1)
+    except KeyboardInterrupt:
+        _fail("interrupted", 1)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
+    except OSError as error:
+        _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
+
+
+def _fail(message: str, code: int) -> None:
+    if "--json" in sys.argv:
+        print(json.dumps({"error": message}, ensure_ascii=False))
+    print(f"dkge: {message}", file=sys.stderr)
+    sys.exit(code)

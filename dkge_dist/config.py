@@ -1,0 +1,99 @@
+"""Settings: defaults, a YAML file, then `key=value` overrides. Unknown keys are refused and the nearest one suggested."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from dkge_dist.types import UsageError
+
+
+class Section(BaseModel):
+    """A group of settings."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class ContextSettings(Section):
+    """What a context is. These belong to the model version: an update refuses to change them."""
+
+    cap: Annotated[int, Field(ge=1, le=4096, description="vertices of a context besides the object")] = 35
+    hops: Annotated[int, Field(ge=1, le=4, description="radius of entity contexts")] = 1
+    path_length: Annotated[int, Field(ge=1, le=4, description="longest relation path in relation contexts")] = 2
+
+
+class Settings(Section):
+    """Everything that can be set."""
+
+    context: ContextSettings = ContextSettings()
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 7
+    threads: Annotated[int, Field(ge=0, description="threads of the kernels; 0 means all cores")] = 0
+
+
+def load_settings(path: Path | None = None, overrides: Iterable[str] = ()) -> Settings:
+    """Defaults, then the YAML file, then `key=value` words such as `context.cap=20`."""
+    values: dict[str, Any] = {}
+    if path is not None:
+        values = _read_yaml(path)
+        _refuse_unknown(values, str(path))
+    for word in overrides:
+        key, equals, text = word.partition("=")
+        if not equals:
+            raise UsageError(f"{word!r}: settings are given as key=value")
+        _refuse_unknown_key(key, "command line")
+        *groups, last = key.split(".")
+        target = values
+        for group in groups:
+            target = target.setdefault(group, {})
+        target[last] = yaml.safe_load(text)
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(place) for place in first["loc"])
+        raise UsageError(f"setting {key}={first['input']!r}: {first['msg']}") from None
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: not YAML: {error}") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise UsageError(f"{path}: expected `key: value` lines")
+    return content
+
+
+def known_keys(section: type[Section] = Settings, prefix: str = "") -> Iterator[str]:
+    """Every setting by its dotted name."""
+    for name, field in section.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+            yield from known_keys(field.annotation, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}"
+
+
+def _refuse_unknown(values: dict[str, Any], where: str, prefix: str = "") -> None:
+    groups = {key.rpartition(".")[0] for key in known_keys()}
+    for name, value in values.items():
+        key = f"{prefix}{name}"
+        if key in groups and isinstance(value, dict):
+            _refuse_unknown(value, where, f"{key}.")
+        else:
+            _refuse_unknown_key(key, where)
+
+
+def _refuse_unknown_key(key: str, where: str) -> None:
+    keys = list(known_keys())
+    if key not in keys:
+        near = difflib.get_close_matches(key, keys, 1, 0.5)
+        raise UsageError(f"{where}: no setting {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))

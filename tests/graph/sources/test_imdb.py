@@ -1,0 +1,474 @@
+"""IMDB dumps (all titles and people here are invented): relations, filters, dangling keys, bad lines, a slow twin."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import tempfile
+import unicodedata
+from collections import Counter
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dkge_dist.graph.sources import files
+from dkge_dist.graph.sources.base import Rejects, SourceError
+from dkge_dist.graph.sources.imdb import ImdbSource
+from dkge_dist.kernels.text import MAX_KEY_SLOTS
+from dkge_dist.types import UsageError
+
+Triple = tuple[str, str, str]
+Rows = list[list[str]]
+
+COLUMNS = {
+    "title.basics": "tconst titleType primaryTitle originalTitle isAdult startYear endYear runtimeMinutes genres",
+    "name.basics": "nconst primaryName birthYear deathYear primaryProfession knownForTitles",
+    "title.principals": "tconst ordering nconst category job characters",
+    "title.crew": "tconst directors writers",
+    "title.episode": "tconst parentTconst seasonNumber episodeNumber",
+}
+NULL = "\\N"
+
+
+def title(key: str, name: str = "Untold", year: str = "2020") -> list[str]:
+    return [key, "movie", name, name, "0", year, NULL, "90", "Drama"]
+
+
+def person(key: str, name: str = "Nobody", known_for: str = NULL) -> list[str]:
+    return [key, name, "1970", NULL, "actor", known_for]
+
+
+def principal(title_key: str, person_key: str, category: str = "actor") -> list[str]:
+    return [title_key, "1", person_key, category, NULL, '["Someone"]']
+
+
+def small_dump() -> dict[str, Rows]:
+    return {
+        "title.basics": [
+            title("tt0000001", "The Paper Lighthouse", "2014"),
+            title("tt0000002", "Moss", "2013"),
+            title("tt0000003", "Moss", NULL),
+            title("tt10000004", "Series of Rain", "2016"),
+            title("tt10000005", "Rain, Part One", "2016"),
+        ],
+        "name.basics": [
+            person("nm0000001", "Ada Quill", "tt0000001,tt0000002"),
+            person("nm0000002", "Bo Tern", "tt10000004"),
+            person("nm12345678", "Ada Quill"),
+        ],
+        "title.principals": [
+            principal("tt0000001", "nm0000001", "actress"),
+            principal("tt0000002", "nm0000002", "self"),
+            principal("tt0000003", "nm12345678", "casting_director"),
+        ],
+        "title.crew": [
+            ["tt0000001", "nm0000002", "nm0000001,nm12345678"],
+            ["tt0000002", NULL, "nm0000002"],
+            ["tt0000003", NULL, NULL],
+        ],
+        "title.episode": [["tt10000005", "tt10000004", "1", "1"]],
+    }
+
+
+ALL_TRIPLES = [
+    ("nm0000001", "knownFor", "tt0000001"),
+    ("nm0000001", "knownFor", "tt0000002"),
+    ("nm0000002", "knownFor", "tt10000004"),
+    ("tt0000001", "actress", "nm0000001"),
+    ("tt0000002", "self", "nm0000002"),
+    ("tt0000003", "casting_director", "nm12345678"),
+    ("tt0000001", "director", "nm0000002"),
+    ("tt0000001", "writer", "nm0000001"),
+    ("tt0000001", "writer", "nm12345678"),
+    ("tt0000002", "writer", "nm0000002"),
+    ("tt10000005", "parent", "tt10000004"),
+]
+
+
+def text_of(dump: str, rows: Rows) -> str:
+    return "".join("\t".join(row) + "\n" for row in [COLUMNS[dump].split(), *rows])
+
+
+def write(folder: Path, dumps: dict[str, Rows]) -> Path:
+    for dump, rows in dumps.items():
+        (folder / f"{dump}.tsv").write_bytes(text_of(dump, rows).encode())
+    return folder
+
+
+def triples(source: ImdbSource, rejects: Rejects | None = None) -> list[Triple]:
+    found: list[Triple] = []
+    for batch in source.batches(rejects or Rejects()):
+        assert batch.deleted is None
+        assert len(batch.head)
+        found += zip(batch.head, batch.relation, batch.tail, strict=True)
+    return found
+
+
+def test_all_relations(tmp_path: Path) -> None:
+    source = ImdbSource(write(tmp_path, small_dump()))
+    found = triples(source)
+    assert sorted(found) == sorted(ALL_TRIPLES)
+    assert source.counts == {}
+    assert source.bytes_read == source.bytes_total == sum(file.stat().st_size for file in tmp_path.iterdir())
+
+
+def test_compressed_dumps_among_plain_ones(tmp_path: Path) -> None:
+    write(tmp_path, small_dump())
+    for dump in ("title.basics", "title.principals", "title.episode"):
+        plain = tmp_path / f"{dump}.tsv"
+        (tmp_path / f"{dump}.tsv.gz").write_bytes(gzip.compress(plain.read_bytes()))
+        plain.unlink()
+    assert sorted(triples(ImdbSource(tmp_path))) == sorted(ALL_TRIPLES)
+
+
+def test_crew_and_episodes_are_optional(tmp_path: Path) -> None:
+    dumps = small_dump()
+    del dumps["title.crew"], dumps["title.episode"]
+    assert sorted(triples(ImdbSource(write(tmp_path, dumps)))) == sorted(ALL_TRIPLES[:6])
+
+
+def test_titles_released_after_a_year(tmp_path: Path) -> None:
+    source = ImdbSource(write(tmp_path, small_dump()), released_after=2013)
+    dropped = {"tt0000002", "tt0000003"}
+    assert sorted(triples(source)) == sorted(triple for triple in ALL_TRIPLES if not dropped & set(triple))
+    assert source.counts == {
+        "titles without a year left out": 1,
+        "titles released too early left out": 1,
+        "triples of titles left out": 4,
+    }
+
+
+def test_an_episode_needs_its_series(tmp_path: Path) -> None:
+    dumps = small_dump()
+    dumps["title.basics"][3] = title("tt10000004", "Series of Rain", "2001")
+    source = ImdbSource(write(tmp_path, dumps), released_after=2013)
+    assert "parent" not in {relation for _, relation, _ in triples(source)}
+
+
+def test_labels_by_name_merge_namesakes(tmp_path: Path) -> None:
+    names = {
+        "tt0000001": "The Paper Lighthouse",
+        "tt0000002": "Moss",
+        "tt0000003": "Moss",
+        "tt10000004": "Series of Rain",
+        "tt10000005": "Rain, Part One",
+        "nm0000001": "Ada Quill",
+        "nm0000002": "Bo Tern",
+        "nm12345678": "Ada Quill",
+    }
+    found = triples(ImdbSource(write(tmp_path, small_dump()), key="name"))
+    assert sorted(found) == sorted((names[head], relation, names[tail]) for head, relation, tail in ALL_TRIPLES)
+
+
+def test_whoever_has_no_name_is_called_by_the_key(tmp_path: Path) -> None:
+    dumps = small_dump()
+    dumps["title.basics"][0][2] = NULL
+    dumps["name.basics"][1][1] = ""
+    source = ImdbSource(write(tmp_path, dumps), key="name")
+    assert ("tt0000001", "director", "nm0000002") in triples(source)
+    assert source.counts == {
+        "entities without a primaryTitle called by their key": 1,
+        "entities without a primaryName called by their key": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        '"Quoted" and unclosed "',
+        "NA",
+        "null",
+        "a\u2028b",
+        "\\",
+        unicodedata.normalize("NFC", "Amélie's Invention"),
+        unicodedata.normalize("NFD", "Amélie's Invention"),
+        "😀 " * 20_000,
+    ],
+    ids=lambda name: name[:10].encode("unicode_escape").decode(),
+)
+def test_names_are_kept_as_they_are(tmp_path: Path, name: str) -> None:
+    dumps = small_dump()
+    dumps["title.basics"][0] = title("tt0000001", name)
+    dumps["name.basics"][0][1] = name[::-1]
+    found = triples(ImdbSource(write(tmp_path, dumps), key="name"))
+    assert (name, "actress", name[::-1]) in found
+
+
+def test_dangling_keys_are_counted(tmp_path: Path) -> None:
+    dumps = small_dump()
+    dumps["title.principals"] += [
+        principal("tt0000009", "nm0000001"),
+        principal("tt0000001", "nm0000009"),
+        principal("tt0000009", "nm0000009"),
+        principal("tt999999999", "nm0000001"),
+        principal("tt1", "nm0000001"),
+    ]
+    dumps["title.crew"].append(["tt0000001", "nm0000008,nm0000001", NULL])
+    dumps["title.episode"].append(["tt0000001", "tt0000009", "1", "2"])
+    dumps["title.episode"].append(["tt0000001", NULL, "1", "2"])
+    source = ImdbSource(write(tmp_path, dumps))
+    assert sorted(triples(source)) == sorted([*ALL_TRIPLES, ("tt0000001", "director", "nm0000001")])
+    assert source.counts == {
+        "triples with an unknown title dropped": 5,
+        "triples with an unknown person dropped": 2,
+        "episodes without a series skipped": 1,
+    }
+
+
+def test_keys_of_other_lengths_are_other_keys(tmp_path: Path) -> None:
+    dumps = {
+        "title.basics": [title("tt1"), title("tt0000001"), title("tt01")],
+        "name.basics": [person("nm5")],
+        "title.principals": [principal("tt1", "nm5"), principal("tt0000001", "nm5"), principal("tt001", "nm5")],
+    }
+    source = ImdbSource(write(tmp_path, dumps))
+    assert triples(source) == [("tt1", "actor", "nm5"), ("tt0000001", "actor", "nm5")]
+    assert source.counts == {"triples with an unknown title dropped": 1}
+
+
+def test_the_highest_key_that_is_a_key(tmp_path: Path) -> None:
+    dumps = {
+        "title.basics": [title("tt999999999"), title("tt0000001")],
+        "name.basics": [person("nm999999999")],
+        "title.principals": [principal("tt999999999", "nm999999999")],
+    }
+    assert triples(ImdbSource(write(tmp_path, dumps))) == [("tt999999999", "actor", "nm999999999")]
+    assert MAX_KEY_SLOTS < 2**31
+
+
+def test_repeated_rows_are_no_error_and_the_last_name_holds(tmp_path: Path) -> None:
+    dumps = small_dump()
+    dumps["title.basics"].append(title("tt0000001", "The Paper Lighthouse, Restored"))
+    dumps["title.principals"] *= 2
+    heads = Counter(
+        head for head, relation, _ in triples(ImdbSource(write(tmp_path, dumps), key="name")) if relation == "actress"
+    )
+    assert heads == {"The Paper Lighthouse, Restored": 2}
+
+
+def test_columns_are_found_by_name(tmp_path: Path) -> None:
+    """In another order, among others, and without those that nobody reads."""
+    write(tmp_path, small_dump())
+    (tmp_path / "title.principals.tsv").write_text("category\tnew\tnconst\ttconst\nactress\tx\tnm0000001\ttt0000001\n")
+    (tmp_path / "title.basics.tsv").write_text("new\ttconst\nx\ttt0000001\n")
+    found = triples(ImdbSource(tmp_path))
+    assert ("tt0000001", "actress", "nm0000001") in found
+    assert {head for head, relation, _ in found if relation != "knownFor"} == {"tt0000001"}
+
+
+def test_a_byte_order_mark_and_crlf(tmp_path: Path) -> None:
+    write(tmp_path, small_dump())
+    for file in tmp_path.iterdir():
+        file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes().replace(b"\n", b"\r\n"))
+    assert sorted(triples(ImdbSource(tmp_path))) == sorted(ALL_TRIPLES)
+
+
+MISSING_COLUMNS = [
+    ("title.basics", "tconst", {}),
+    ("title.basics", "startYear", {"released_after": 2013}),
+    ("title.basics", "primaryTitle", {"key": "name"}),
+    ("name.basics", "nconst", {}),
+    ("name.basics", "knownForTitles", {}),
+    ("name.basics", "primaryName", {"key": "name"}),
+    ("title.principals", "category", {}),
+    ("title.crew", "writers", {}),
+    ("title.episode", "parentTconst", {}),
+]
+
+
+@pytest.mark.parametrize(("dump", "column", "options"), MISSING_COLUMNS, ids=lambda value: str(value))
+def test_a_missing_column_is_named(tmp_path: Path, dump: str, column: str, options: dict[str, str]) -> None:
+    path = write(tmp_path, small_dump()) / f"{dump}.tsv"
+    path.write_text(path.read_text().replace(column, "renamed", 1))
+    with pytest.raises(SourceError, match=f"^{path}:1: no column '{column}'; the columns are: .*renamed"):
+        triples(ImdbSource(tmp_path, **options))  # type: ignore[arg-type]
+
+
+def test_an_empty_dump_has_no_columns(tmp_path: Path) -> None:
+    path = write(tmp_path, small_dump()) / "title.principals.tsv"
+    path.write_bytes(b"")
+    with pytest.raises(SourceError, match=f"^{path}:1: no column 'tconst'; the columns are: none"):
+        triples(ImdbSource(tmp_path))
+
+
+def test_missing_dumps_are_named(tmp_path: Path) -> None:
+    dumps = small_dump()
+    del dumps["name.basics"], dumps["title.principals"]
+    source = ImdbSource(write(tmp_path, dumps))
+    with pytest.raises(SourceError, match=f"^{tmp_path}: no name.basics and no title.principals"):
+        triples(source)
+
+
+def test_a_dump_that_is_there_twice(tmp_path: Path) -> None:
+    write(tmp_path, small_dump())
+    (tmp_path / "title.crew.tsv.gz").write_bytes(gzip.compress(b""))
+    with pytest.raises(SourceError, match=r"title\.crew\.tsv: is there as title\.crew\.tsv\.gz too"):
+        ImdbSource(tmp_path)
+
+
+def test_a_path_that_is_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="absent: not a folder"):
+        ImdbSource(tmp_path / "absent")
+
+
+def test_an_unknown_kind_of_key(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="'title' is neither 'id' nor 'name'"):
+        ImdbSource(tmp_path, key="title")  # type: ignore[arg-type]
+
+
+def test_a_truncated_dump(tmp_path: Path) -> None:
+    write(tmp_path, small_dump())
+    plain = tmp_path / "title.principals.tsv"
+    path = tmp_path / "title.principals.tsv.gz"
+    path.write_bytes(gzip.compress(plain.read_bytes() * 1000)[:-20])
+    plain.unlink()
+    with pytest.raises(SourceError, match=f"^{path}: damaged or truncated"):
+        triples(ImdbSource(tmp_path))
+
+
+BAD_ROWS: dict[str, tuple[str, list[str], str]] = {
+    "title key": ("title.basics", title("xx0000001"), "tconst is no key like tt0000001: 'xx0000001'"),
+    "null title key": ("title.basics", title(NULL), "tconst is no key like tt0000001"),
+    "endless title key": ("title.basics", title("tt1234567890"), "tconst is no key like tt0000001"),
+    "year": ("title.basics", title("tt0000009", year="20x4"), "startYear is no year: '20x4'"),
+    "columns": ("title.basics", ["tt0000009", "movie"], "2 columns instead of 9"),
+    "person key": ("name.basics", person("nm"), "nconst is no key like nm0000001: 'nm'"),
+    "known title": ("name.basics", person("nm0000009", "X", "tt0000001,tt00x"), "knownForTitles is no list of keys"),
+    "principal's title": ("title.principals", principal("", "nm0000001"), "tconst is no key like"),
+    "principal": ("title.principals", principal("tt0000001", "tt0000001"), "nconst is no key like nm0000001"),
+    "both keys": ("title.principals", principal("tt", "nm"), "tconst is no key like"),
+    "null category": ("title.principals", principal("tt0000001", "nm0000001", NULL), "no category"),
+    "empty category": ("title.principals", principal("tt0000001", "nm0000001", ""), "no category"),
+    "director": ("title.crew", ["tt0000001", "nm0000001,", NULL], "directors is no list of keys like nm0000001"),
+    "writer": ("title.crew", ["tt0000001", NULL, "nm0000001,Ada,nm0000002,Bo"], "writers is no list of keys"),
+    "episode": ("title.episode", ["1", "tt0000001", "1", "1"], "tconst is no key like"),
+    "series": ("title.episode", ["tt0000001", "none", "1", "1"], "parentTconst is no key like tt0000001: 'none'"),
+}
+
+
+def with_bad_row(folder: Path, kind: str) -> tuple[Path, int]:
+    """A dump with a bad row before the last one; its file and line."""
+    dump, row, _ = BAD_ROWS[kind]
+    dumps = small_dump()
+    dumps[dump].insert(-1, row)
+    return write(folder, dumps) / f"{dump}.tsv", len(dumps[dump])
+
+
+@pytest.mark.parametrize("kind", BAD_ROWS)
+def test_a_bad_line_is_named(tmp_path: Path, kind: str) -> None:
+    path, line = with_bad_row(tmp_path, kind)
+    with pytest.raises(SourceError, match=f"^{path}:{line}: {BAD_ROWS[kind][2]}"):
+        triples(ImdbSource(tmp_path, released_after=0))
+
+
+@pytest.mark.parametrize("kind", BAD_ROWS)
+@pytest.mark.parametrize("chunk_bytes", [11, 16 << 20])
+def test_reading_goes_on_after_a_bad_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, chunk_bytes: int
+) -> None:
+    path, line = with_bad_row(tmp_path, kind)
+    monkeypatch.setattr(files, "CHUNK_BYTES", chunk_bytes)
+    rejects = Rejects(limit=1)
+    found = triples(ImdbSource(tmp_path, released_after=0), rejects)
+    assert sorted(found) == sorted(triple for triple in ALL_TRIPLES if "tt0000003" not in triple)
+    assert [reject.split("\t")[0] for reject in rejects.lines] == [f"{path}:{line}"]
+
+
+def test_a_title_with_a_bad_year_is_unknown(tmp_path: Path) -> None:
+    dumps = small_dump()
+    dumps["title.basics"][0][5] = "MMXIV"
+    source = ImdbSource(write(tmp_path, dumps), released_after=0)
+    assert all("tt0000001" not in triple for triple in triples(source, Rejects(limit=1)))
+    assert source.counts["triples with an unknown title dropped"] == 5
+
+
+def test_broken_utf8_is_a_bad_line(tmp_path: Path) -> None:
+    path = write(tmp_path, small_dump()) / "title.principals.tsv"
+    path.write_bytes(path.read_bytes() + b"tt0000001\t1\tnm0000001\tact\xff\t\\N\t\\N\n")
+    with pytest.raises(SourceError, match=f"^{path}:5: broken UTF-8 at byte 26 of the line"):
+        triples(ImdbSource(tmp_path))
+    rejects = Rejects(limit=1)
+    assert sorted(triples(ImdbSource(tmp_path), rejects)) == sorted(ALL_TRIPLES)
+    assert len(rejects.lines) == 1
+
+
+@pytest.mark.parametrize("chunk_bytes", [7, 100, 3000])
+@pytest.mark.parametrize("key", ["id", "name"])
+def test_lines_that_straddle_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk_bytes: int, key: Literal["id", "name"]
+) -> None:
+    count = 150
+    dumps = {
+        "title.basics": [title(f"tt{i * 7919:07d}", f"Tale {i} " + "é" * (i % 30)) for i in range(count)],
+        "name.basics": [person(f"nm{i * 104729:08d}", f"Teller {i}", f"tt{i * 7919:07d}") for i in range(count)],
+        "title.principals": [principal(f"tt{i * 7919:07d}", f"nm{(count - 1 - i) * 104729:08d}") for i in range(count)],
+    }
+    source = ImdbSource(write(tmp_path, dumps), key=key)
+    expected = triples(source)
+    assert len(set(expected)) == 2 * count
+    monkeypatch.setattr(files, "CHUNK_BYTES", chunk_bytes)
+    assert triples(ImdbSource(tmp_path, key=key)) == expected
+
+
+def slow_triples(folder: Path, released_after: int | None, by_name: bool) -> list[Triple]:
+    """The same by dictionaries of strings."""
+
+    def rows(dump: str) -> list[dict[str, str]]:
+        with (folder / f"{dump}.tsv").open(encoding="utf-8", newline="\n") as lines:
+            return list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
+
+    def items(field: str) -> list[str]:
+        return [] if field == NULL else field.split(",")
+
+    titles, people = {}, {}
+    for row in rows("title.basics"):
+        titles.pop(row["tconst"], None)
+        year = row["startYear"]
+        if released_after is None or (year != NULL and int(year) > released_after):
+            titles[row["tconst"]] = row["primaryTitle"] if by_name else row["tconst"]
+    for row in rows("name.basics"):
+        people[row["nconst"]] = row["primaryName"] if by_name else row["nconst"]
+    names = {**titles, **people}
+    found = [(row["nconst"], "knownFor", key) for row in rows("name.basics") for key in items(row["knownForTitles"])]
+    found += [(row["tconst"], row["category"], row["nconst"]) for row in rows("title.principals")]
+    found += [(row["tconst"], "director", key) for row in rows("title.crew") for key in items(row["directors"])]
+    found += [(row["tconst"], "writer", key) for row in rows("title.crew") for key in items(row["writers"])]
+    found += [(row["tconst"], "parent", row["parentTconst"]) for row in rows("title.episode")]
+    return [(names[head], relation, names[tail]) for head, relation, tail in found if head in names and tail in names]
+
+
+TITLES = st.integers(1, 6).map(lambda number: f"tt{number:07d}")
+PEOPLE = st.integers(1, 6).map(lambda number: f"nm{number:07d}")
+YEARS = st.one_of(st.just(NULL), st.integers(2010, 2016).map(str))
+NAMES = st.text(st.characters(exclude_characters="\t\r\n\0", exclude_categories=["Cs"]), min_size=1, max_size=5)
+NAMES = NAMES.filter(lambda name: name != NULL)
+
+
+def lists(keys: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    return st.lists(keys, max_size=4).map(lambda items: ",".join(items) or NULL)
+
+
+DUMPS = st.fixed_dictionaries(
+    {
+        "title.basics": st.lists(st.builds(title, TITLES, NAMES, YEARS), max_size=6),
+        # Each person once: while reading people, those of earlier rows are already named in triples.
+        "name.basics": st.lists(
+            st.builds(person, PEOPLE, NAMES, lists(TITLES)), max_size=6, unique_by=lambda row: row[0]
+        ),
+        "title.principals": st.lists(st.builds(principal, TITLES, PEOPLE, st.sampled_from(["actor", "self", "x_y"]))),
+        "title.crew": st.lists(st.tuples(TITLES, lists(PEOPLE), lists(PEOPLE)).map(list), max_size=6),
+        "title.episode": st.lists(st.tuples(TITLES, TITLES, st.just("1"), st.just("2")).map(list), max_size=6),
+    }
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(dumps=DUMPS, released_after=st.one_of(st.none(), st.just(2013)), key=st.sampled_from(["id", "name"]))
+def test_the_same_as_slowly(dumps: dict[str, Rows], released_after: int | None, key: Literal["id", "name"]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = write(Path(folder), dumps)
+        found = triples(ImdbSource(path, released_after, key))
+        assert sorted(found) == sorted(slow_triples(path, released_after, key == "name"))

@@ -1,0 +1,136 @@
+"""Slow, obvious twins of the kernels, on Python sets and dictionaries. Nothing here is imported by the package."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+
+import numpy as np
+
+Triple = tuple[int, int, int]  # head, relation, tail
+WORD = 2**64
+
+P1, P2, P3, P4 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x85EBCA77C2B2AE63
+
+
+def combine(left: int, right: int) -> int:
+    """One hash of an ordered pair."""
+    rotated = ((left << 27) | (left >> 37)) % WORD
+    x = (rotated * P1 + right * P2 + P4) % WORD
+    x = ((x ^ (x >> 33)) * P2) % WORD
+    x = ((x ^ (x >> 29)) * P3) % WORD
+    return x ^ (x >> 32)
+
+
+def canonical(triples: Iterable[Triple]) -> list[Triple]:
+    return sorted(set(triples), key=lambda triple: (triple[0], triple[2], triple[1]))
+
+
+def neighbours(triples: Iterable[Triple]) -> dict[int, set[int]]:
+    """The undirected simple graph."""
+    out: dict[int, set[int]] = defaultdict(set)
+    for head, _, tail in triples:
+        if head != tail:
+            out[head].add(tail)
+            out[tail].add(head)
+    return out
+
+
+Context = tuple[list[int], frozenset[tuple[int, int]]]  # vertices (the object first), edges among them
+
+
+def entity_context(
+    graph: Mapping[int, set[int]], digest: Sequence[int], seed: int, cap: int, hops: int, entity: int
+) -> Context:
+    """The object, a bottom-k sample of what lies within `hops` (nearer first), and all edges among these."""
+    key = combine(seed, int(digest[entity]))
+    kept = {entity}
+    layer = {entity}
+    for _ in range(hops):
+        candidates = set().union(*(graph.get(v, set()) for v in layer)) - kept
+        ranked = sorted(candidates, key=lambda c: (combine(key, int(digest[c])), c))
+        layer = set(ranked[: cap + 1 - len(kept)])
+        kept |= layer
+    vertices = [entity, *sorted(kept - {entity})]
+    edges = frozenset((a, b) for a in vertices for b in vertices if b in graph.get(a, set()))
+    return vertices, edges
+
+
+def normalised_adjacency(context: Context) -> np.ndarray:
+    """D̂^-1/2 (A + I) D̂^-1/2, dense, in 64 bits."""
+    vertices, edges = context
+    a_hat = np.eye(len(vertices))
+    for i, j in product(range(len(vertices)), repeat=2):
+        if (vertices[i], vertices[j]) in edges:
+            a_hat[i, j] = 1
+    scale = np.diag(a_hat.sum(1) ** -0.5)
+    return scale @ a_hat @ scale
+
+
+Path = tuple[int, ...]
+
+
+def path_sets(triples: Iterable[Triple], length: int) -> dict[tuple[int, int], set[Path]]:
+    """For every evidence pair (linked directly): all relation paths of up to `length` that link it."""
+    triples = list(set(triples))
+    out: dict[int, list[tuple[int, int]]] = defaultdict(list)
+    for head, relation, tail in triples:
+        out[head].append((relation, tail))
+    pairs = {(head, tail) for head, _, tail in triples}
+    found: dict[tuple[int, int], set[Path]] = {pair: set() for pair in pairs}
+    for start in {head for head, _ in pairs}:
+        walks: set[tuple[Path, int]] = {((), start)}
+        for _ in range(length):
+            walks = {((*path, relation), end) for path, at in walks for relation, end in out.get(at, [])}
+            for path, end in walks:
+                if (start, end) in found:
+                    found[start, end].add(path)
+    return found
+
+
+def together(triples: Iterable[Triple], length: int) -> Counter[tuple[Path, Path]]:
+    """How many evidence pairs two different paths both link."""
+    counts: Counter[tuple[Path, Path]] = Counter()
+    for paths in path_sets(triples, length).values():
+        counts.update((a, b) for a in paths for b in paths if a != b)
+    return counts
+
+
+def path_digest(path: Path, digest: Sequence[int]) -> int:
+    value = 0
+    for relation in path:
+        value = combine(value, int(digest[relation]))
+    return value
+
+
+def relation_context(
+    counts: Mapping[tuple[Path, Path], int], digest: Sequence[int], seed: int, cap: int, relation: int
+) -> tuple[list[Path], frozenset[tuple[Path, Path]]]:
+    """The relation, the paths that link a pair it links (shorter first, then bottom-k), and the edges among them."""
+    own: Path = (relation,)
+    key = combine(seed, int(digest[relation]))
+    partners = {b for a, b in counts if a == own}
+    ranked = sorted(partners, key=lambda p: (len(p), combine(key, path_digest(p, digest))))
+    chosen = ranked[:cap]
+    vertices = [own, *sorted(chosen, key=lambda p: (len(p), p[::-1]))]
+    edges = frozenset((a, b) for a in vertices for b in vertices if (a, b) in counts)
+    return vertices, edges
+
+
+def affected_entities(
+    before: Iterable[Triple], after: Iterable[Triple], rows: int, digest: Sequence[int], seed: int, cap: int, hops: int
+) -> set[int]:
+    """Everybody whose context, rebuilt from nothing on both graphs, is not the same."""
+    old, new = neighbours(before), neighbours(after)
+    arguments = (digest, seed, cap, hops)
+    return {e for e in range(rows) if entity_context(old, *arguments, e) != entity_context(new, *arguments, e)}
+
+
+def affected_relations(
+    before: Iterable[Triple], after: Iterable[Triple], rows: int, digest: Sequence[int], seed: int, cap: int, length: int
+) -> set[int]:
+    """Every relation whose context, rebuilt from nothing on both graphs, is not the same."""
+    old, new = together(before, length), together(after, length)
+    arguments = (digest, seed, cap)
+    return {r for r in range(rows) if relation_context(old, *arguments, r) != relation_context(new, *arguments, r)}
