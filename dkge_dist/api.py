@@ -222,16 +222,19 @@ def _write_changes(path: Path, change: Diff, names: tuple[Dictionary, Dictionary
     for triples in (change.added, change.deleted):
         for dictionary, column in ((names[0], triples.head), (names[1], triples.relation), (names[0], triples.tail)):
             for label in dictionary.labels(np.unique(column)):
-                if "\t" in label or "\n" in label:
-                    raise UsageError(f"{path}: a change file cannot hold the label {label!r}, which has a tab or line end")
+                if "\t" in label or "\n" in label or label.endswith("\r"):
+                    raise UsageError(f"{path}: a change file cannot hold the label {label!r}: it has a tab or line end")
     lines = [
         "\t".join((sign, *row)) + "\n"
         for sign, triples in (("+", change.added), ("-", change.deleted))
         for row in _labelled(triples, names)
     ]
     temporary = path.with_name(f".{path.name}.part")
-    temporary.write_text("".join(lines), encoding="utf-8", newline="\n")
-    os.replace(temporary, path)
+    try:
+        temporary.write_text("".join(lines), encoding="utf-8", newline="\n")
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _since(began: float) -> float:

@@ -1,4 +1,4 @@
-"""Settings: defaults, a YAML file, then `key=value` overrides. Unknown keys are refused and the nearest one suggested."""
+"""Settings: defaults, a YAML file, then `key=value` overrides. Unknown keys are refused, the nearest one suggested."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ def load_settings(path: Path | None = None, overrides: Iterable[str] = ()) -> Se
     """Defaults, then the YAML file, then `key=value` words such as `context.cap=20`."""
     values: dict[str, Any] = {}
     if path is not None:
-        values = _read_yaml(path)
-        _refuse_unknown(values, str(path))
+        for key, value in _flat(_read_yaml(path)):
+            _refuse_unknown(key, str(path))
+            values[key] = value
     for word in overrides:
         key, equals, text = word.partition("=")
         if not equals:
             raise UsageError(f"{word!r}: settings are given as key=value")
-        _refuse_unknown_key(key, "command line")
-        *groups, last = key.split(".")
-        target = values
-        for group in groups:
-            target = target.setdefault(group, {})
-        target[last] = yaml.safe_load(text)
+        _refuse_unknown(key, "command line")
+        try:
+            values[key] = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise UsageError(f"setting {key}={text!r}: not a YAML value") from None
     try:
-        return Settings.model_validate(values)
+        return Settings.model_validate(_nested(values))
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(place) for place in first["loc"])
@@ -82,18 +82,34 @@ def known_keys(section: type[Section] = Settings, prefix: str = "") -> Iterator[
             yield f"{prefix}{name}"
 
 
-def _refuse_unknown(values: dict[str, Any], where: str, prefix: str = "") -> None:
+def _flat(values: dict[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value by its dotted name. A group whose settings are all commented out (null in YAML) holds none."""
     groups = {key.rpartition(".")[0] for key in known_keys()}
     for name, value in values.items():
         key = f"{prefix}{name}"
-        if key in groups and isinstance(value, dict):
-            _refuse_unknown(value, where, f"{key}.")
-        else:
-            _refuse_unknown_key(key, where)
+        if isinstance(value, dict):
+            yield from _flat(value, f"{key}.")
+        elif value is not None or key not in groups:
+            yield key, value
 
 
-def _refuse_unknown_key(key: str, where: str) -> None:
+def _nested(values: dict[str, Any]) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for key, value in values.items():
+        *groups, last = key.split(".")
+        target = nested
+        for group in groups:
+            target = target.setdefault(group, {})
+        target[last] = value
+    return nested
+
+
+def _refuse_unknown(key: str, where: str) -> None:
     keys = list(known_keys())
     if key not in keys:
-        near = difflib.get_close_matches(key, keys, 1, 0.5)
-        raise UsageError(f"{where}: no setting {key!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
+        # Whoever left out the group, or named a wrong one, is helped by the last word alone.
+        by_last_word = {known.rpartition(".")[2]: known for known in keys}
+        near = difflib.get_close_matches(key, keys, 1, 0.6)
+        near = near or difflib.get_close_matches(key.rpartition(".")[2], by_last_word, 1, 0.6)
+        hint = f"; did you mean {by_last_word.get(near[0], near[0])!r}?" if near else ""
+        raise UsageError(f"{where}: no setting {key!r}{hint}")

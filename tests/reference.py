@@ -128,7 +128,13 @@ def affected_entities(
 
 
 def affected_relations(
-    before: Iterable[Triple], after: Iterable[Triple], rows: int, digest: Sequence[int], seed: int, cap: int, length: int
+    before: Iterable[Triple],
+    after: Iterable[Triple],
+    rows: int,
+    digest: Sequence[int],
+    seed: int,
+    cap: int,
+    length: int,
 ) -> set[int]:
     """Every relation whose context, rebuilt from nothing on both graphs, is not the same."""
     old, new = together(before, length), together(after, length)

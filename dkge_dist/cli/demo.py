@@ -24,7 +24,7 @@ def run_demo(folder: Path | None = None, quiet: bool = False) -> dict[str, Any]:
     with place as path:
         movies, store = Path(path) / "movies", Path(path) / "store"
         made = api.synth(movies, "demo")
-        say(f"An evolving movie graph: {made['entities']:,} entities, {made['triples']:,} triples, {made['nights']} nights.")
+        say(f"An evolving movie graph: {made['entities']:,} entities, {made['triples']:,} triples.")
         first = api.ingest(store, movies / "snapshot-000.tsv", valid=200, test=200)
         say(f"Ingested: {first['train']:,} train triples, {first['valid']} + {first['test']} held out.\n")
         nights = []
@@ -37,5 +37,6 @@ def run_demo(folder: Path | None = None, quiet: bool = False) -> dict[str, Any]:
         if not quiet:
             table([c.replace("_", " ") for c in columns], [[night[c] for c in columns] for night in nights])
         checked = api.check(store)
-        say(f"\nThe store is {'sound' if checked['ok'] else 'DAMAGED'}: {checked['bytes']:,} bytes in {checked['parts']} parts.")
+        state = "sound" if checked["ok"] else "DAMAGED"
+        say(f"\nThe store is {state}: {checked['bytes']:,} bytes in {checked['parts']} parts.")
         return {"base": first, "nights": nights, "check": checked, "seconds": round(time.monotonic() - began, 3)}

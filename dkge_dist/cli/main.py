@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
+import io
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import click
 import typer
 
-from dkge_dist.cli.output import emit, progress_bar, table
+from dkge_dist.cli.output import emit, print_json, progress_bar, table
 from dkge_dist.types import DkgeError, UsageError
 
 app = typer.Typer(
@@ -58,8 +60,12 @@ def synth(
 @app.command()
 def ingest(
     store: StorePath,
-    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="File or folder to read; `apt` with --format debian.")],
-    format: Annotated[str, typer.Option(help="auto, tsv, openke, ntriples, parquet, imdb, debian or changes.")] = "auto",
+    source: Annotated[
+        Path, typer.Argument(metavar="SOURCE", help="File or folder to read; `apt` with --format debian.")
+    ],
+    format: Annotated[
+        str, typer.Option(help="auto, tsv, openke, ntriples, parquet, imdb, debian or changes.")
+    ] = "auto",
     name: Annotated[str | None, typer.Option(help="Name of the snapshot; the source's by default.")] = None,
     valid: Annotated[int | None, typer.Option(help="Triples to hold out for validation.")] = None,
     test: Annotated[int | None, typer.Option(help="Triples to hold out for test.")] = None,
@@ -84,6 +90,7 @@ def ingest(
 def _show_ingested(report: dict[str, Any]) -> None:
     if report["unchanged"]:
         print(f"nothing changed: {report['name']!r} (version {report['version']}) holds just this")
+        _show_noticed(report)
         return
     print(
         f"{report['name']!r} is version {report['version']}: {report['entities']:,} entities, {report['relations']:,} "
@@ -91,13 +98,18 @@ def _show_ingested(report: dict[str, Any]) -> None:
     )
     print(
         f"  +{report['added']:,} -{report['deleted']:,} train triples; entities: +{report['emerging_entities']:,} "
-        f"-{report['removed_entities']:,}; relations: +{report['emerging_relations']:,} -{report['removed_relations']:,}"
+        f"-{report['removed_entities']:,}; relations: +{report['emerging_relations']:,} "
+        f"-{report['removed_relations']:,}"
     )
+    _show_noticed(report)
+    print(f"  {report['seconds']:.1f} s, {report['triples_per_second']:,} triples/s")
+
+
+def _show_noticed(report: dict[str, Any]) -> None:
     if report["counts"]:
         print(f"  noticed: {_words(report['counts'])}")
     if report["rejects"]:
         print(f"  bad lines were set aside in {report['rejects']}")
-    print(f"  {report['seconds']:.1f} s, {report['triples_per_second']:,} triples/s")
 
 
 @app.command()
@@ -184,21 +196,32 @@ def _words(counts: dict[str, Any]) -> str:
 
 def main() -> None:
     """Run the command; what a user can act on becomes one line on stderr (and in the JSON) and an exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        # Paths may hold bytes that are no text, and a terminal may lack letters: nothing to fail for.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
-        app()
+        code = app(standalone_mode=False)
+        sys.stdout.flush()
+        sys.exit(code)
+    except click.UsageError as error:
+        error.show()
+        _fail(error.format_message(), error.exit_code, told=True)
     except DkgeError as error:
         _fail(str(error), 2 if isinstance(error, UsageError) else 1)
-    except KeyboardInterrupt:
+    except (click.Abort, KeyboardInterrupt):
         _fail("interrupted", 1)
     except BrokenPipeError:
-        sys.stderr.close()
+        # Whoever read our output has seen enough; Python must not try to flush the rest on its way out.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
         _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
 
 
-def _fail(message: str, code: int) -> None:
+def _fail(message: str, code: int, told: bool = False) -> None:
     if "--json" in sys.argv:
-        print(json.dumps({"error": message}, ensure_ascii=False))
-    print(f"dkge: {message}", file=sys.stderr)
+        print_json({"error": message})
+    if not told:
+        print(f"dkge: {message}", file=sys.stderr)
     sys.exit(code)

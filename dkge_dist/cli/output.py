@@ -14,9 +14,14 @@ Progress = Callable[[float, str], None]
 def emit(report: dict[str, Any], as_json: bool, show: Callable[[dict[str, Any]], None]) -> None:
     """Print a report for machines, or let `show` print it for people."""
     if as_json:
-        print(json.dumps(report, ensure_ascii=False))
+        print_json(report)
     else:
         show(report)
+
+
+def print_json(value: dict[str, Any]) -> None:
+    """One line. Labels stay readable where stdout can take them."""
+    print(json.dumps(value, ensure_ascii=sys.stdout.encoding.lower() not in ("utf-8", "utf8")))
 
 
 @contextmanager

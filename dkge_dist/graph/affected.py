@@ -38,7 +38,7 @@ class GraphState:
 
 @dataclass(frozen=True)
 class Affected:
-    """Existing rows with another context than before, and those that stand in a changed triple (sorted, may overlap)."""
+    """Existing rows, sorted: those with another context than before, and those that stand in a changed triple."""
 
     entities_by_context: Array
     relations_by_context: Array
@@ -70,7 +70,8 @@ def changed_entity_contexts(
         rows = candidates[begin : begin + BATCH]
         old, new = (build_contexts(graph, digest, sampling, rows) for graph in (before, now))
         changed.append(contexts_differ(old, new))
-    return candidates[np.concatenate(changed)]
+    rows_changed: Array = candidates[np.concatenate(changed)]
+    return rows_changed
 
 
 def changed_relation_contexts(

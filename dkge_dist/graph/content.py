@@ -1,4 +1,4 @@
-"""A checksum of a snapshot's content: the same in every store and for every order of rows, and additive over changes."""
+"""A checksum of a snapshot's content: the same in every store, whatever the rows, and additive over changes."""
 
 from __future__ import annotations
 

@@ -99,8 +99,12 @@ class Dictionary:
     @property
     def grown(self) -> list[Segment]:
         """The segments with everything that `encode` added, to be stored."""
-        fresh = [Segment(self._known, self._new.table)] if self._new.count else []
-        return merge_small(self.segments + fresh)
+        if not self._new.count:
+            return merge_small(self.segments)
+        # The growing table has slots for the longest batch it ever met; what is stored has those that it needs.
+        table = self._new.table
+        table = table._replace(slots=make_slots(table.digest))
+        return merge_small([*self.segments, Segment(self._known, table)])
 
     def label(self, row: int) -> str:
         """The label of one row."""

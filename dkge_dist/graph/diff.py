@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -61,8 +62,14 @@ class Diff:
     @staticmethod
     def none() -> Diff:
         """Nothing changed."""
-        nobody = np.empty(0, ROW)
-        return Diff(Change.none(), Change.none(), Change.none(), nobody, nobody, nobody, nobody)
+        return Diff.of([Change.none()] * 3)
+
+    @staticmethod
+    def of(changes: Sequence[Change], *rows: Array) -> Diff:
+        """From the changes by split and the four groups of rows, which are empty if they are not given."""
+        train, valid, test = changes
+        emerging, removed, new, old = rows or [np.empty(0, ROW)] * 4
+        return Diff(train, valid, test, emerging, removed, new, old)
 
     @property
     def splits(self) -> tuple[Change, Change, Change]:
@@ -90,13 +97,13 @@ class Diff:
         relations = _net(
             self.emerging_relations, self.removed_relations, later.emerging_relations, later.removed_relations
         )
-        splits = (mine.then(theirs) for mine, theirs in zip(self.splits, later.splits, strict=True))
-        return Diff(*splits, *entities, *relations)
+        splits = [mine.then(theirs) for mine, theirs in zip(self.splits, later.splits, strict=True)]
+        return Diff.of(splits, *entities, *relations)
 
     def inverted(self) -> Diff:
         """The way back."""
-        return Diff(
-            *(change.inverted() for change in self.splits),
+        return Diff.of(
+            [change.inverted() for change in self.splits],
             self.removed_entities,
             self.emerging_entities,
             self.removed_relations,

@@ -1,4 +1,4 @@
-"""Everything a source says, as rows. In: a source and the dictionaries. Out: columns of rows. New labels get new rows."""
+"""Everything a source says, as rows. In: a source, dictionaries. Out: columns of rows. New labels get new rows."""
 
 from __future__ import annotations
 

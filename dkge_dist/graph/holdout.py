@@ -6,6 +6,7 @@ a triple that was ever trained on is never held out later. Choices go by a hash 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,6 +20,9 @@ from dkge_dist.kernels.triples import canonical, minus, union
 from dkge_dist.types import OFFSET, Array, Split, Triples
 
 _SEED = 0x686F6C646F7574
+
+Trained = Callable[[Triples], Array]
+"""Tells of each triple whether it was in the train split of the parent or of a snapshot before it."""
 
 
 @dataclass(frozen=True)
@@ -39,26 +43,31 @@ class Placement:
 
 
 def place(
-    parent: Snapshot, added: Triples, deleted: tuple[Triples, ...], wanted: HeldOut, names: tuple[Dictionary, Dictionary]
+    parent: Snapshot,
+    added: Triples,
+    deleted: tuple[Triples, ...],
+    wanted: HeldOut,
+    names: tuple[Dictionary, Dictionary],
+    trained: Trained,
 ) -> Placement:
-    """Split a change of `parent`: `added` (canonical, new to every split) and `deleted` (by split)."""
+    """Split a change of `parent`: `added` (canonical, in no split of it) and `deleted` (by split)."""
     changes = [Change(Triples.empty(), lost) for lost in deleted]
     changes[Split.TRAIN] = Change(added, deleted[Split.TRAIN])
-    returned = _return_to_train(parent, changes)
+    returned = _return_to_train(parent, changes, names)
     missing = 0
     for split, count in ((Split.TEST, wanted.test), (Split.VALID, wanted.valid)):
         if count is None:
             continue
         present = parent.count(split) + changes[split].added.count - changes[split].deleted.count
-        chosen = _choose(parent, changes, added, max(0, count - present), names)
+        chosen = _choose(parent, changes, added, max(0, count - present), names, trained)
         missing += max(0, count - present) - chosen.count
         _move(changes, chosen, Split.TRAIN, split)
     train, valid, test = changes
     return Placement((train, valid, test), returned, missing)
 
 
-def _return_to_train(parent: Snapshot, changes: list[Change]) -> int:
-    """Held-out triples of objects whose last train triple goes: they become train triples."""
+def _return_to_train(parent: Snapshot, changes: list[Change], names: tuple[Dictionary, Dictionary]) -> int:
+    """Objects whose last train triple goes get one of their held-out triples for it, that of the smallest hash."""
     lost = changes[Split.TRAIN].deleted
     if not lost.count:
         return 0
@@ -67,15 +76,29 @@ def _return_to_train(parent: Snapshot, changes: list[Change]) -> int:
     entities = entities[after.entity_degrees(entities).train == 0]
     relations = np.unique(lost.relation)
     relations = relations[after.relation_degrees(relations).train == 0]
-    returned = 0
+    if not entities.shape[0] and not relations.shape[0]:
+        return 0
+    stranded = {}
     for split in (Split.VALID, Split.TEST):
         held = minus(parent.triples(split), changes[split].deleted)
-        stranded = (
-            np.isin(held.head, entities) | np.isin(held.tail, entities) | np.isin(held.relation, relations)
-        )
-        _move(changes, held.take(stranded), split, Split.TRAIN)
-        returned += int(stranded.sum())
-    return returned
+        touched = np.isin(held.head, entities) | np.isin(held.tail, entities) | np.isin(held.relation, relations)
+        stranded[split] = held.take(touched)
+    both = Triples.concat(list(stranded.values()))
+    needed = _cover(both, hash_triples(both, _SEED, *names), set(entities.tolist()), set(relations.tolist()))
+    for split, part in zip(stranded, np.split(needed, [stranded[Split.VALID].count]), strict=True):
+        _move(changes, stranded[split].take(part), split, Split.TRAIN)
+    return int(needed.sum())
+
+
+def _cover(triples: Triples, hashes: Array, entities: set[int], relations: set[int]) -> Array:
+    """Flags of triples that together hold all of `entities` and `relations` that any holds. Empties both sets."""
+    needed = np.zeros(triples.count, bool)
+    for i in np.argsort(hashes, kind="stable").tolist():
+        ends, relation = {int(triples.head[i]), int(triples.tail[i])}, int(triples.relation[i])
+        needed[i] = bool(ends & entities) or relation in relations
+        entities -= ends
+        relations.discard(relation)
+    return needed
 
 
 def _move(changes: list[Change], triples: Triples, origin: Split, target: Split) -> None:
@@ -85,15 +108,18 @@ def _move(changes: list[Change], triples: Triples, origin: Split, target: Split)
 
 
 def _after(parent: Snapshot, changes: list[Change]) -> Snapshot:
-    nobody = Diff.none()
-    diff = Diff(*changes, nobody.emerging_entities, *[nobody.removed_entities] * 3)
-    return parent.after(diff, parent.entity_rows, parent.relation_rows)
+    return parent.after(Diff.of(changes), parent.entity_rows, parent.relation_rows)
 
 
 def _choose(
-    parent: Snapshot, changes: list[Change], added: Triples, count: int, names: tuple[Dictionary, Dictionary]
+    parent: Snapshot,
+    changes: list[Change],
+    added: Triples,
+    count: int,
+    names: tuple[Dictionary, Dictionary],
+    trained: Trained,
 ) -> Triples:
-    """The `count` triples of `added` with the smallest hashes whose removal leaves everybody in train."""
+    """The `count` triples of `added`, never trained on, of the smallest hashes whose removal leaves all in train."""
     eligible = minus(added, union(changes[Split.VALID].added, changes[Split.TEST].added))
     if count == 0 or eligible.count == 0:
         return Triples.empty()
@@ -104,6 +130,7 @@ def _choose(
         # Only a window of the smallest hashes is sorted and asked for degrees: the whole may be the whole graph.
         near = np.argpartition(hashes, window - 1)[:window] if window < eligible.count else np.arange(eligible.count)
         candidates = eligible.take(near[np.argsort(hashes[near], kind="stable")])
+        candidates = candidates.take(~trained(candidates))
         chosen = _spare(after, candidates, count)
         if chosen.shape[0] == count or window == eligible.count:
             return canonical(candidates.take(chosen))
@@ -133,7 +160,11 @@ def _take_greedily(head, tail, relation, entity_degree, relation_degree, out):  
         if taken == out.shape[0]:
             break
         loops = 1 if head[i] == tail[i] else 0
-        if entity_degree[head[i]] > 1 + loops and entity_degree[tail[i]] > 1 + loops and relation_degree[relation[i]] > 1:
+        if (
+            entity_degree[head[i]] > 1 + loops
+            and entity_degree[tail[i]] > 1 + loops
+            and relation_degree[relation[i]] > 1
+        ):
             entity_degree[head[i]] -= 1
             entity_degree[tail[i]] -= 1
             relation_degree[relation[i]] -= 1

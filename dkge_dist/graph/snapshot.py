@@ -37,7 +37,7 @@ class Base:
 
         def degrees(columns: list[list[Array]], rows: int) -> Degrees:
             counts = [sum(np.bincount(c, minlength=rows) for c in split).astype(ROW) for split in columns]  # type: ignore[union-attr]
-            return Degrees(counts[Split.TRAIN], np.sum(counts, axis=0, dtype=ROW))
+            return Degrees(counts[Split.TRAIN], np.asarray(sum(counts), ROW))
 
         return Base(
             splits,
@@ -54,6 +54,7 @@ class Snapshot:
         self.diff = diff
         self.entity_rows = entity_rows
         self.relation_rows = relation_rows
+        self._triples: dict[Split, Triples] = {}
 
     @staticmethod
     def full(splits: tuple[Triples, Triples, Triples], entity_rows: int, relation_rows: int) -> Snapshot:
@@ -86,14 +87,11 @@ class Snapshot:
         return in_base | contains(change.added, triples)
 
     def triples(self, split: Split) -> Triples:
-        """All triples of one split, canonical. Costs follow the graph."""
-        return self._materialised[split]
-
-    @cached_property
-    def _materialised(self) -> tuple[Triples, Triples, Triples]:
-        pairs = zip(self.base.splits, self.diff.splits, strict=True)
-        train, valid, test = (apply_change(triples, change.added, change.deleted) for triples, change in pairs)
-        return train, valid, test
+        """All triples of one split, canonical. Costs follow the size of the split."""
+        if split not in self._triples:
+            change = self.diff.splits[split]
+            self._triples[split] = apply_change(self.base.splits[split], change.added, change.deleted)
+        return self._triples[split]
 
     def entity_degrees(self, rows: Array) -> Degrees:
         """Degrees of some entities, at a cost that follows their number and the diff."""
@@ -120,7 +118,9 @@ class Snapshot:
     @cached_property
     def relations_alive(self) -> Array:
         """One flag per dictionary row."""
-        return _alive(self.base.relations, self.relation_rows, self.diff.emerging_relations, self.diff.removed_relations)
+        return _alive(
+            self.base.relations, self.relation_rows, self.diff.emerging_relations, self.diff.removed_relations
+        )
 
 
 def _occurrences(rows: Array, order: Array, values: Array) -> Array:

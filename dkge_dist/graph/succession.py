@@ -13,10 +13,10 @@ import numpy as np
 
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.diff import Change, Diff
-from dkge_dist.graph.holdout import HeldOut, place
+from dkge_dist.graph.holdout import HeldOut, Trained, place
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.kernels.triples import canonical, contains, distinct_rows, minus
-from dkge_dist.types import ROW, Array, Split, Triples
+from dkge_dist.types import Array, Split, Triples
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def by_splits(parent: Snapshot, splits: tuple[Triples, Triples, Triples]) -> Suc
 
 
 def by_union(
-    parent: Snapshot, triples: Triples, wanted: HeldOut, names: tuple[Dictionary, Dictionary]
+    parent: Snapshot, triples: Triples, wanted: HeldOut, names: tuple[Dictionary, Dictionary], trained: Trained
 ) -> Succession:
     """A whole snapshot without splits: what the parent holds out stays held out."""
     distinct = canonical(triples)
@@ -52,7 +52,7 @@ def by_union(
         else:
             added, lost = minus(added, known), minus(known, distinct)
         deleted.append(lost)
-    placement = place(parent, added, tuple(deleted), wanted, names)
+    placement = place(parent, added, tuple(deleted), wanted, names, trained)
     counts = Counter(
         duplicates=triples.count - distinct.count,
         returned_to_train=placement.returned,
@@ -62,7 +62,12 @@ def by_union(
 
 
 def by_change(
-    parent: Snapshot, triples: Triples, deleted: Array, wanted: HeldOut, names: tuple[Dictionary, Dictionary]
+    parent: Snapshot,
+    triples: Triples,
+    deleted: Array,
+    wanted: HeldOut,
+    names: tuple[Dictionary, Dictionary],
+    trained: Trained,
 ) -> Succession:
     """A change file, in order: the last line about a triple holds. Costs follow the change."""
     last = _last_occurrences(triples)
@@ -75,7 +80,7 @@ def by_change(
         here = parent.contains(split, gone)
         found |= here
         lost.append(gone.take(here))
-    placement = place(parent, come.take(~present), tuple(lost), wanted, names)
+    placement = place(parent, come.take(~present), tuple(lost), wanted, names, trained)
     counts = Counter(
         duplicates=triples.count - last.shape[0],
         already_present=int(present.sum()),
@@ -90,11 +95,10 @@ def complete(parent: Snapshot, changes: list[Change]) -> Diff:
     """The changes with who comes alive and who dies by them."""
     entities = _touched(changes, (0, 2))
     relations = _touched(changes, (1,))
-    nobody = np.empty(0, ROW)
-    after = Snapshot(parent.base, parent.diff.then(Diff(*changes, nobody, nobody, nobody, nobody)), 0, 0)
+    after = parent.after(Diff.of(changes), parent.entity_rows, parent.relation_rows)
     emerging, removed = _turned(entities, parent.entity_degrees(entities).total, after.entity_degrees(entities).total)
     new, old = _turned(relations, parent.relation_degrees(relations).total, after.relation_degrees(relations).total)
-    return Diff(*changes, emerging, removed, new, old)
+    return Diff.of(changes, emerging, removed, new, old)
 
 
 def _touched(changes: list[Change], columns: tuple[int, ...]) -> Array:

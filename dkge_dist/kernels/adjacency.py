@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dkge_dist.kernels.contexts import Contexts
-from dkge_dist.kernels.jit import frozen, subkernel, parallel_kernel, prange
+from dkge_dist.kernels.jit import frozen, parallel_kernel, prange, subkernel
 from dkge_dist.types import OFFSET, ROW, Array
 
 WIDTHS = (8, 16, 24, 32, 40)
@@ -171,6 +171,13 @@ def ragged(contexts: Contexts) -> RaggedContexts:
     )
     scale = _scale(contexts.vertices.shape[1])
     _fill_ragged(
-        contexts, frozen(indptr), frozen(degree), scale, out.vertices, frozen(entry_ptr), out.entry_place, out.entry_weight
+        contexts,
+        frozen(indptr),
+        frozen(degree),
+        scale,
+        out.vertices,
+        frozen(entry_ptr),
+        out.entry_place,
+        out.entry_weight,
     )
     return out

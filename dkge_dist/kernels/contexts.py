@@ -14,16 +14,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dkge_dist.kernels.csr import Adjacency, entry, first_not_below, has, locate
+from dkge_dist.kernels.csr import Adjacency, entry, has, locate
 from dkge_dist.kernels.hashing import combine
-from dkge_dist.kernels.jit import frozen, subkernel, parallel_kernel, prange
+from dkge_dist.kernels.jit import frozen, parallel_kernel, prange, subkernel
 from dkge_dist.kernels.triples import sort_range
 from dkge_dist.types import ROW, Array
 
 MERGE_FACTOR = 4
 """Lists up to this many times the context's size are merged with it, longer ones are searched."""
 
-CHUNK = 64
+CHUNK = 32
 """Contexts that one thread builds with the same scratch memory."""
 
 
@@ -117,6 +117,7 @@ def _sample(adjacency, digest, sampling, row, vertices, priority, heap):  # type
 
 @subkernel
 def join_vertices(mask, i, j):  # type: ignore[no-untyped-def]
+    """Make vertices i and j of a context adjacent."""
     mask[i, j >> 6] |= np.uint64(1) << np.uint64(j & 63)
     mask[j, i >> 6] |= np.uint64(1) << np.uint64(i & 63)
 
@@ -159,15 +160,44 @@ def _edges(adjacency, vertices, size, one_hop, mask, patched, begin, end):  # ty
                     join_vertices(mask, i, j)
 
 
+@subkernel
+def _warm(adjacency, rows, first, last, cap):  # type: ignore[no-untyped-def]
+    """Touch the lists that the contexts of `rows[first:last]` will read, one step of the way at a time.
+
+    A context waits for its own list, then for where its neighbours' lists are, then for those. Reads of one step do not
+    wait for each other, so taking a step for many contexts at once hides most of the latency of a graph that no cache
+    holds. The result only keeps the compiler from leaving the reads out.
+    """
+    indptr, entries = adjacency.indptr, adjacency.entries
+    known = indptr.shape[0] - 1
+    seen = np.int64(0)
+    for step in range(3):
+        for b in range(first, last):
+            row = rows[b]
+            if row >= known or indptr[row] == indptr[row + 1]:
+                continue
+            if step == 0:
+                seen += entries[indptr[row]]
+                continue
+            for k in range(indptr[row], min(indptr[row + 1], indptr[row] + cap)):
+                if entries[k] < known:
+                    begin = indptr[entries[k]]
+                    seen += begin if step == 1 else entries[min(begin, entries.shape[0] - 1)]
+    return seen
+
+
 @parallel_kernel
 def _build(adjacency, digest, sampling, rows, size, vertices, mask):  # type: ignore[no-untyped-def]
     places = sampling.cap + 1
     chunks = (rows.shape[0] + CHUNK - 1) // CHUNK
+    seen = np.empty(chunks, np.int64)
     for chunk in prange(chunks):
+        first, last = chunk * CHUNK, min(rows.shape[0], (chunk + 1) * CHUNK)
+        seen[chunk] = _warm(adjacency, rows, first, last, sampling.cap)
         priority, heap = np.empty(places, np.uint64), np.empty(places, np.int32)
         patched = np.empty(places, np.bool_)
         begin, end = np.empty(places, np.int64), np.empty(places, np.int64)
-        for b in range(chunk * CHUNK, min(rows.shape[0], (chunk + 1) * CHUNK)):
+        for b in range(first, last):
             size[b] = _sample(adjacency, digest, sampling, rows[b], vertices[b], priority, heap)
             _edges(adjacency, vertices[b], size[b], sampling.hops == 1, mask[b], patched, begin, end)
 

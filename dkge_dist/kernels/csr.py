@@ -1,8 +1,9 @@
 """Sorted neighbour lists that can be patched: a shared base, and an overlay with the lists of the rows that changed.
 
 Both the graph before a change and the graph after it are values over the same base, at the cost of the change. Entries
-are either neighbours (32 bits, the undirected simple graph) or codes `neighbour << 32 | relation` (64 bits, the directed
-labelled graph); a list is sorted and holds nothing twice. Rows beyond the base have their list in the overlay, or none.
+are either neighbours (32 bits, the undirected simple graph) or codes `neighbour << 32 | relation` (64 bits, the
+directed labelled graph); a list is sorted and holds nothing twice. Rows beyond the base have their list in the overlay,
+or none.
 """
 
 from __future__ import annotations
@@ -11,12 +12,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dkge_dist.kernels.jit import frozen, subkernel, kernel, parallel_kernel, prange
+from dkge_dist.kernels.jit import frozen, kernel, parallel_kernel, prange, subkernel
 from dkge_dist.kernels.triples import group, pack
 from dkge_dist.types import OFFSET, ROW, Array, Triples
 
 FREE = -1
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Lists(NamedTuple):
+    """List i is `entries[indptr[i]:indptr[i + 1]]`."""
+
+    indptr: Array
+    entries: Array
 
 
 class Adjacency(NamedTuple):
@@ -97,9 +105,7 @@ def _with_overlay(indptr: Array, entries: Array, rows: Array, patch_indptr: Arra
     slots = 1 << max(1, int(2 * rows.shape[0]).bit_length())
     slot_row, slot_list = np.full(slots, FREE, ROW), np.zeros(slots, ROW)
     _fill_slots(frozen(rows), slot_row, slot_list)
-    return Adjacency(
-        *(frozen(array) for array in (indptr, entries, slot_row, slot_list, patch_indptr, patch_entries))
-    )
+    return Adjacency(*(frozen(array) for array in (indptr, entries, slot_row, slot_list, patch_indptr, patch_entries)))
 
 
 @kernel
@@ -125,24 +131,25 @@ def list_sizes(adjacency: Adjacency, rows: Array) -> Array:
 
 
 @parallel_kernel
-def _patch_lists(adjacency, rows, gone_ptr, gone, come_ptr, come, out_ptr, out):  # type: ignore[no-untyped-def]
-    """The lists of `rows` without `gone` and with `come` (sorted, by position in `rows`)."""
+def _patch_lists(adjacency, rows, gone, come, out):  # type: ignore[no-untyped-def]
+    """The lists of `rows` without `gone` and with `come`, which have one list per position in `rows`."""
+    entries = out.entries
     for i in prange(rows.shape[0]):
         patched, begin, end = locate(adjacency, rows[i])
-        lost, new, at = gone_ptr[i], come_ptr[i], out_ptr[i]
+        lost, new, at = gone.indptr[i], come.indptr[i], out.indptr[i]
         for k in range(begin, end):
             value = entry(adjacency, patched, k)
-            if lost < gone_ptr[i + 1] and gone[lost] == value:
+            if lost < gone.indptr[i + 1] and gone.entries[lost] == value:
                 lost += 1
                 continue
-            while new < come_ptr[i + 1] and come[new] < value:
-                out[at] = come[new]
+            while new < come.indptr[i + 1] and come.entries[new] < value:
+                entries[at] = come.entries[new]
                 at += 1
                 new += 1
-            out[at] = value
+            entries[at] = value
             at += 1
-        while new < come_ptr[i + 1]:
-            out[at] = come[new]
+        while new < come.indptr[i + 1]:
+            entries[at] = come.entries[new]
             at += 1
             new += 1
 
@@ -155,21 +162,19 @@ def patch(adjacency: Adjacency, gone: tuple[Array, Array], come: tuple[Array, Ar
     """
     before = adjacency.slot_row[adjacency.slot_row != FREE]
     rows = np.unique(np.concatenate([gone[0], come[0], before])).astype(ROW)
-    (gone_ptr, gone_entries), (come_ptr, come_entries) = (_by_position(rows, *side) for side in (gone, come))
-    sizes = list_sizes(adjacency, rows) - np.diff(gone_ptr) + np.diff(come_ptr)
-    out_ptr = np.zeros(rows.shape[0] + 1, OFFSET)
-    np.cumsum(sizes, out=out_ptr[1:])
-    out = np.empty(out_ptr[-1], adjacency.entries.dtype)
-    inputs = [frozen(array) for array in (rows, gone_ptr, gone_entries, come_ptr, come_entries, out_ptr)]
-    _patch_lists(adjacency, *inputs, out)
-    return _with_overlay(adjacency.indptr, adjacency.entries, rows, out_ptr, out)
+    lost, new = _by_position(rows, *gone), _by_position(rows, *come)
+    indptr = np.zeros(rows.shape[0] + 1, OFFSET)
+    np.cumsum(list_sizes(adjacency, rows) - np.diff(lost.indptr) + np.diff(new.indptr), out=indptr[1:])
+    out = Lists(frozen(indptr), np.empty(indptr[-1], adjacency.entries.dtype))
+    _patch_lists(adjacency, frozen(rows), lost, new, out)
+    return _with_overlay(adjacency.indptr, adjacency.entries, rows, *out)
 
 
-def _by_position(rows: Array, at: Array, entries: Array) -> tuple[Array, Array]:
+def _by_position(rows: Array, at: Array, entries: Array) -> Lists:
     order = np.lexsort((entries, at))
     indptr = np.zeros(rows.shape[0] + 1, OFFSET)
     np.cumsum(np.bincount(np.searchsorted(rows, at), minlength=rows.shape[0]), out=indptr[1:])
-    return indptr, entries[order]
+    return Lists(frozen(indptr), frozen(entries[order]))
 
 
 def outgoing(triples: Triples, rows: int) -> Adjacency:
@@ -185,16 +190,18 @@ def incoming(triples: Triples, rows: int) -> Adjacency:
 
 
 @subkernel
-def _merge_neighbours(out_entries, i, out_end, in_entries, j, in_end, row, target, at):  # type: ignore[no-untyped-def]
-    """Write the distinct neighbours of two labelled lists to `target` from `at` on (if it is not empty); their count."""
+def _merge_neighbours(out, into, row, target, at):  # type: ignore[no-untyped-def]
+    """Write the distinct neighbours of a row to `target` from `at` on (unless it is empty); how many they are."""
+    i, out_end = out.indptr[row], out.indptr[row + 1]
+    j, in_end = into.indptr[row], into.indptr[row + 1]
     last = np.int64(-1)
     count = 0
     while i < out_end or j < in_end:
-        if j == in_end or (i < out_end and out_entries[i] < in_entries[j]):
-            neighbour = out_entries[i] >> 32
+        if j == in_end or (i < out_end and out.entries[i] < into.entries[j]):
+            neighbour = out.entries[i] >> 32
             i += 1
         else:
-            neighbour = in_entries[j] >> 32
+            neighbour = into.entries[j] >> 32
             j += 1
         if neighbour != last and neighbour != row:
             if target.shape[0]:
@@ -205,12 +212,9 @@ def _merge_neighbours(out_entries, i, out_end, in_entries, j, in_end, row, targe
 
 
 @parallel_kernel
-def _neighbours(out_ptr, out_entries, in_ptr, in_entries, target_ptr, target, sizes):  # type: ignore[no-untyped-def]
+def _neighbours(out, into, indptr, target, sizes):  # type: ignore[no-untyped-def]
     for row in prange(sizes.shape[0]):
-        sizes[row] = _merge_neighbours(
-            out_entries, out_ptr[row], out_ptr[row + 1], in_entries, in_ptr[row], in_ptr[row + 1],
-            row, target, target_ptr[row],
-        )  # fmt: skip
+        sizes[row] = _merge_neighbours(out, into, row, target, indptr[row])
 
 
 def undirected(out: Adjacency, into: Adjacency) -> Adjacency:
@@ -218,12 +222,11 @@ def undirected(out: Adjacency, into: Adjacency) -> Adjacency:
     rows = out.indptr.shape[0] - 1
     sizes = np.empty(rows, OFFSET)
     indptr = np.zeros(rows + 1, OFFSET)
-    sides = (out.indptr, out.entries, into.indptr, into.entries)
-    _neighbours(*sides, frozen(indptr), np.empty(0, ROW), sizes)
+    _neighbours(out, into, frozen(indptr), np.empty(0, ROW), sizes)
     np.cumsum(sizes, out=indptr[1:])
     entries = np.empty(indptr[-1], ROW)
     if entries.shape[0]:
-        _neighbours(*sides, frozen(indptr), entries, sizes)
+        _neighbours(out, into, frozen(indptr), entries, sizes)
     return Adjacency.of(indptr, entries)
 
 

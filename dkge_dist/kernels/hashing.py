@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dkge_dist.kernels.jit import frozen, subkernel, kernel, parallel_kernel, prange
+from dkge_dist.kernels.jit import frozen, kernel, parallel_kernel, prange, subkernel
 from dkge_dist.types import Array
 
 _P1 = np.uint64(0x9E3779B185EBCA87)

@@ -3,12 +3,20 @@
 All of them release the GIL and are cached on disk. `parallel_kernel` is for loops over independent rows (`prange`).
 The thread-safe request matters: numba's fallback layer aborts the process when two Python threads run kernels at
 once, which the batch prefetcher does.
+
+A trap: inside `prange`, a write through a field of a tuple (`out.head[i] = ...`) is silently lost. Take the array out of
+the tuple before the loop.
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
+import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
 import numba
 import numpy as np
@@ -16,26 +24,63 @@ from numba import njit, prange
 
 from dkge_dist.types import Array
 
-__all__ = ["frozen", "subkernel", "kernel", "parallel_kernel", "prange", "set_threads", "threads"]
+__all__ = ["frozen", "kernel", "parallel_kernel", "prange", "set_threads", "subkernel", "threads"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-numba.config.THREADING_LAYER = "threadsafe"
+_KERNEL_IMPORT = re.compile(r"^from dkge_dist\.kernels\.(\w+) import", re.MULTILINE)
+
+numba.config.THREADING_LAYER = "threadsafe"  # type: ignore[attr-defined]
 
 
 def kernel(function: F) -> F:
     """A sequential kernel."""
-    return njit(cache=True, nogil=True)(function)  # type: ignore[no-any-return]
+    return _compiled(function)
 
 
 def subkernel(function: F) -> F:
     """A step of kernels, never called from Python; LLVM inlines it where that pays."""
-    return njit(cache=True, nogil=True)(function)  # type: ignore[no-any-return]
+    return _compiled(function)
 
 
 def parallel_kernel(function: F) -> F:
     """A kernel whose outer `prange` runs on all threads."""
-    return njit(cache=True, nogil=True, parallel=True)(function)  # type: ignore[no-any-return]
+    return _compiled(function, parallel=True)
+
+
+def _compiled(function: F, **flags: bool) -> F:
+    """Compile lazily, cached in a folder of its own.
+
+    Numba's cache notices when the file of a kernel changes, but not the file of a step that was compiled into it: after
+    an upgrade it would go on running old code. A folder named by all sources that a kernel is made of cannot be stale.
+    """
+    before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
+    numba.config.CACHE_DIR = _cache_folder(Path(function.__code__.co_filename))  # type: ignore[attr-defined]
+    try:
+        return cast(F, njit(cache=True, nogil=True, **flags)(function))
+    finally:
+        numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
+
+
+@cache
+def _cache_folder(module: Path) -> str:
+    digest = hashlib.sha256()
+    for source in sorted(_sources(module)):
+        digest.update(source.read_bytes())
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    here = module.parent / "__pycache__"
+    if chosen is None and not os.access(here if here.exists() else module.parent, os.W_OK):
+        chosen = str(Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "dkge_dist")
+    return str(Path(chosen or here) / f"{module.stem}-{digest.hexdigest()[:16]}")
+
+
+@cache
+def _sources(module: Path) -> frozenset[Path]:
+    """A kernel module and all kernel modules that it imports."""
+    found = {module}
+    for name in _KERNEL_IMPORT.findall(module.read_text(encoding="utf-8")):
+        found |= _sources(Path(__file__).parent / f"{name}.py")
+    return frozenset(found)
 
 
 def frozen(array: Array, dtype: Any = None) -> Array:
@@ -51,7 +96,8 @@ def frozen(array: Array, dtype: Any = None) -> Array:
 
 def set_threads(count: int) -> None:
     """Use `count` threads in parallel kernels (at most as many as numba started with)."""
-    numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))
+    limit = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
+    numba.set_num_threads(min(count, limit))
 
 
 def threads() -> int:

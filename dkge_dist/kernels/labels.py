@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dkge_dist.kernels.hashing import digests
-from dkge_dist.kernels.jit import frozen, subkernel, kernel, parallel_kernel, prange
+from dkge_dist.kernels.jit import frozen, kernel, parallel_kernel, prange, subkernel
 from dkge_dist.types import OFFSET, ROW, Array
 
 EMPTY = 0

@@ -14,11 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dkge_dist.kernels.contexts import Contexts, Sampling, bottom_k_offer, join_vertices
 from dkge_dist.kernels.buffers import put, sort_distinct
+from dkge_dist.kernels.contexts import Contexts, Sampling, bottom_k_offer, join_vertices
 from dkge_dist.kernels.csr import Adjacency, entry, first_not_below, locate
 from dkge_dist.kernels.hashing import combine
-from dkge_dist.kernels.jit import frozen, subkernel, kernel
+from dkge_dist.kernels.jit import frozen, kernel, subkernel
 from dkge_dist.kernels.triples import sort_range
 from dkge_dist.kernels.walks import SEARCH_FACTOR
 from dkge_dist.types import OFFSET, ROW, Array, DkgeError
@@ -36,7 +36,9 @@ def path_bits(length: int, relations: int) -> int:
     """How many bits a relation takes in a code."""
     bits = 63 // max(2, length)
     if relations >= (1 << bits) - 1:
-        raise DkgeError(f"context.path_length={length} allows {(1 << bits) - 2:,} relations, the graph has {relations:,}")
+        raise DkgeError(
+            f"context.path_length={length} allows {(1 << bits) - 2:,} relations, the graph has {relations:,}"
+        )
     return bits
 
 
@@ -106,17 +108,13 @@ def _paths(out, into, left, right, length, bits, buffer):  # type: ignore[no-unt
     if count and length >= 3:
         for i in range(begin, end):
             step = entry(out, patched, i)
-            buffer, count = _two_step(
-                out, into, step >> 32, right, _relation_code(step), bits, bits, buffer, count
-            )
+            buffer, count = _two_step(out, into, step >> 32, right, _relation_code(step), bits, bits, buffer, count)
             if length >= 4:
                 next_patched, next_begin, next_end = locate(out, step >> 32)
                 for j in range(next_begin, next_end):
                     next_step = entry(out, next_patched, j)
                     prefix = _relation_code(step) | (_relation_code(next_step) << bits)
-                    buffer, count = _two_step(
-                        out, into, next_step >> 32, right, prefix, 2 * bits, bits, buffer, count
-                    )
+                    buffer, count = _two_step(out, into, next_step >> 32, right, prefix, 2 * bits, bits, buffer, count)
     return buffer, count
 
 
@@ -186,13 +184,13 @@ def count_path_sets(out: Adjacency, into: Adjacency, left: Array, right: Array, 
 
 
 @kernel
-def _expand_pairs(indptr, codes, pairs, left, right, count):  # type: ignore[no-untyped-def]
+def _expand_pairs(sets, left, right, count):  # type: ignore[no-untyped-def]
     at = 0
-    for s in range(pairs.shape[0]):
-        for i in range(indptr[s], indptr[s + 1]):
-            for j in range(indptr[s], indptr[s + 1]):
+    for s in range(sets.pairs.shape[0]):
+        for i in range(sets.indptr[s], sets.indptr[s + 1]):
+            for j in range(sets.indptr[s], sets.indptr[s + 1]):
                 if i != j:
-                    left[at], right[at], count[at] = codes[i], codes[j], pairs[s]
+                    left[at], right[at], count[at] = sets.codes[i], sets.codes[j], sets.pairs[s]
                     at += 1
 
 
@@ -201,7 +199,7 @@ def expand_pairs(sets: PathSets) -> tuple[Array, Array, Array]:
     sizes = np.diff(sets.indptr)
     total = int((sizes * (sizes - 1)).sum())
     left, right, count = (np.empty(total, OFFSET) for _ in range(3))
-    _expand_pairs(*(frozen(column) for column in sets), left, right, count)
+    _expand_pairs(PathSets(*(frozen(column) for column in sets)), left, right, count)
     return left, right, count
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dkge_dist.kernels.jit import frozen, subkernel, kernel, parallel_kernel, prange
+from dkge_dist.kernels.jit import frozen, kernel, parallel_kernel, prange, subkernel
 from dkge_dist.types import OFFSET, ROW, Array, Triples
 
 INSERTION_SORT_UP_TO = 24
@@ -65,7 +65,8 @@ def _sort_groups(indptr, codes, distinct):  # type: ignore[no-untyped-def]
 
 
 @parallel_kernel
-def _spread(indptr, codes, target, head, relation, tail):  # type: ignore[no-untyped-def]
+def _spread(indptr, codes, target, out):  # type: ignore[no-untyped-def]
+    head, relation, tail = out.head, out.relation, out.tail
     for row in prange(indptr.shape[0] - 1):
         begin = target[row]
         for k in range(target[row + 1] - begin):
@@ -73,6 +74,10 @@ def _spread(indptr, codes, target, head, relation, tail):  # type: ignore[no-unt
             head[begin + k] = row
             tail[begin + k] = code >> 32
             relation[begin + k] = code & 0xFFFFFFFF
+
+
+def _frozen(triples: Triples) -> Triples:
+    return Triples(*(frozen(column, ROW) for column in triples))
 
 
 def pack(first: Array, second: Array) -> Array:
@@ -100,7 +105,7 @@ def canonical(triples: Triples) -> Triples:
     target = np.zeros(row_count + 1, OFFSET)
     np.cumsum(distinct, out=target[1:])
     out = Triples(*(np.empty(target[-1], ROW) for _ in range(3)))
-    _spread(frozen(indptr), frozen(codes), frozen(target), *out)
+    _spread(frozen(indptr), frozen(codes), frozen(target), out)
     return out
 
 
@@ -113,25 +118,25 @@ def _canonical_by_comparison(triples: Triples) -> Triples:
 
 
 @subkernel
-def compare(h, t, r, head, relation, tail, i):  # type: ignore[no-untyped-def]
-    """Sign of (h, t, r) against triple i in canonical order."""
-    if h != head[i]:
-        return -1 if h < head[i] else 1
-    if t != tail[i]:
-        return -1 if t < tail[i] else 1
-    if r != relation[i]:
-        return -1 if r < relation[i] else 1
+def compare(one, i, other, j):  # type: ignore[no-untyped-def]
+    """Sign of triple i of `one` against triple j of `other` in canonical order."""
+    if one.head[i] != other.head[j]:
+        return -1 if one.head[i] < other.head[j] else 1
+    if one.tail[i] != other.tail[j]:
+        return -1 if one.tail[i] < other.tail[j] else 1
+    if one.relation[i] != other.relation[j]:
+        return -1 if one.relation[i] < other.relation[j] else 1
     return 0
 
 
 @parallel_kernel
-def _positions(head, relation, tail, q_head, q_relation, q_tail, out):  # type: ignore[no-untyped-def]
-    for q in prange(q_head.shape[0]):
-        low, high = 0, head.shape[0]
+def _positions(triples, queries, out):  # type: ignore[no-untyped-def]
+    for q in prange(out.shape[0]):
+        low, high = 0, triples.head.shape[0]
         found = -1
         while low < high:
             middle = (low + high) >> 1
-            sign = compare(q_head[q], q_tail[q], q_relation[q], head, relation, tail, middle)
+            sign = compare(queries, q, triples, middle)
             if sign == 0:
                 found = middle
                 break
@@ -145,8 +150,7 @@ def _positions(head, relation, tail, q_head, q_relation, q_tail, out):  # type: 
 def positions(triples: Triples, queries: Triples) -> Array:
     """Where each query stands in canonical `triples`, or -1. Costs log(count) a query, whatever the graph's size."""
     out = np.empty(queries.count, OFFSET)
-    columns = [frozen(column, ROW) for column in (*triples, *queries)]
-    _positions(*columns, out)
+    _positions(_frozen(triples), _frozen(queries), out)
     return out
 
 
@@ -156,10 +160,10 @@ def contains(triples: Triples, queries: Triples) -> Array:
 
 
 @kernel
-def _only(a_head, a_relation, a_tail, b_head, b_relation, b_tail, only_a, only_b):  # type: ignore[no-untyped-def]
+def _only(a, b, only_a, only_b):  # type: ignore[no-untyped-def]
     i, j = 0, 0
-    while i < a_head.shape[0] and j < b_head.shape[0]:
-        sign = compare(a_head[i], a_tail[i], a_relation[i], b_head, b_relation, b_tail, j)
+    while i < only_a.shape[0] and j < only_b.shape[0]:
+        sign = compare(a, i, b, j)
         if sign == 0:
             only_a[i] = False
             only_b[j] = False
@@ -173,8 +177,7 @@ def differences(old: Triples, new: Triples) -> tuple[Triples, Triples]:
     """(deleted, added) between two canonical sets, in one walk over both."""
     only_old = np.ones(old.count, bool)
     only_new = np.ones(new.count, bool)
-    columns = [frozen(column, ROW) for column in (*old, *new)]
-    _only(*columns, only_old, only_new)
+    _only(_frozen(old), _frozen(new), only_old, only_new)
     return old.take(only_old), new.take(only_new)
 
 
@@ -191,16 +194,14 @@ def union(triples: Triples, others: Triples) -> Triples:
 
 
 @kernel
-def _merge(a_head, a_relation, a_tail, b_head, b_relation, b_tail, head, relation, tail):  # type: ignore[no-untyped-def]
+def _merge(a, b, out):  # type: ignore[no-untyped-def]
     i, j = 0, 0
-    for k in range(head.shape[0]):
-        if j == b_head.shape[0] or (
-            i < a_head.shape[0] and compare(a_head[i], a_tail[i], a_relation[i], b_head, b_relation, b_tail, j) < 0
-        ):
-            head[k], relation[k], tail[k] = a_head[i], a_relation[i], a_tail[i]
+    for k in range(out.head.shape[0]):
+        if j == b.head.shape[0] or (i < a.head.shape[0] and compare(a, i, b, j) < 0):
+            out.head[k], out.relation[k], out.tail[k] = a.head[i], a.relation[i], a.tail[i]
             i += 1
         else:
-            head[k], relation[k], tail[k] = b_head[j], b_relation[j], b_tail[j]
+            out.head[k], out.relation[k], out.tail[k] = b.head[j], b.relation[j], b.tail[j]
             j += 1
 
 
@@ -213,6 +214,5 @@ def apply_change(triples: Triples, added: Triples, deleted: Triples) -> Triples:
     if not added.count:
         return triples
     out = Triples(*(np.empty(triples.count + added.count, ROW) for _ in range(3)))
-    columns = [frozen(column, ROW) for column in (*triples, *added)]
-    _merge(*columns, *out)
+    _merge(_frozen(triples), _frozen(added), out)
     return out

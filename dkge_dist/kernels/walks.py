@@ -9,7 +9,7 @@ import numpy as np
 
 from dkge_dist.kernels.buffers import put, sort_distinct
 from dkge_dist.kernels.csr import Adjacency, entry, first_not_below, locate
-from dkge_dist.kernels.jit import frozen, subkernel, kernel
+from dkge_dist.kernels.jit import frozen, kernel, subkernel
 from dkge_dist.types import ROW, Array
 
 SEARCH_FACTOR = 16

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dkge_dist.graph.content import NOTHING, content_of
+from dkge_dist.graph.content import NOTHING, content_after
 from dkge_dist.graph.dictionary import Dictionary
+from dkge_dist.graph.diff import Change, Diff
 from dkge_dist.graph.snapshot import Base, Snapshot
 from dkge_dist.kernels.hashing import digests
 from dkge_dist.kernels.triples import canonical
-from dkge_dist.store.manifest import Manifest, PartEntry
+from dkge_dist.store.manifest import Entry, Manifest, PartEntry, SegmentEntry
 from dkge_dist.store.storage import StoreError, sha256_file
 from dkge_dist.store.store import Store
 from dkge_dist.types import Split, Triples
@@ -43,83 +44,109 @@ def parts_of(value: object) -> Iterator[PartEntry]:
     elif isinstance(value, list):
         for item in value:
             yield from parts_of(item)
-    elif hasattr(type(value), "model_fields"):
+    elif isinstance(value, Entry):
         for name in type(value).model_fields:
             yield from parts_of(getattr(value, name))
 
 
 def check(store: Store, progress: Callable[[int, int], None] | None = None) -> Checked:
-    """Look at everything. A part that several versions share is read once and reported where it is first named."""
-    problems: list[Problem] = []
-    sound: dict[str, bool] = {}
-    size = 0
+    """Look at everything. What several versions share is looked at once and reported where it is first named."""
+    checker = _Checker(store)
     numbers = store.versions()
+    problems: dict[str, Problem] = {}
     for done, number in enumerate(numbers):
-        try:
-            manifest = store.manifest(number)
-            _check_parent(store, manifest, numbers)
-            for part in parts_of(manifest):
-                if part.digest not in sound:
-                    sound[part.digest] = False
-                    _check_part(store, part)
-                    sound[part.digest] = True
-                    size += part.size
-            if all(sound[part.digest] for part in parts_of(manifest)):
-                problems += [Problem(number, message) for message in _check_content(store, manifest)]
-        except StoreError as error:
-            problems.append(Problem(number, str(error)))
+        for message in checker.check_version(number):
+            problems.setdefault(message, Problem(number, message))
         if progress is not None:
             progress(done + 1, len(numbers))
-    return Checked(len(numbers), len(sound), size, problems)
+    return Checked(len(numbers), len(checker.sound), checker.bytes, list(problems.values()))
 
 
-def _check_parent(store: Store, manifest: Manifest, numbers: list[int]) -> None:
-    before = [number for number in numbers if number < manifest.version]
-    expected = store.checksum(before[-1]) if before else None
-    if manifest.parent != expected:
-        raise StoreError(
-            f"version {manifest.version} was made on top of {manifest.parent}, but version "
-            f"{before[-1] if before else 0} before it is {expected}: one of the two was altered"
-        )
+class _Checker:
+    """Remembers what was looked at: `sound` tells of every part, by digest, whether it is as it should be."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.sound: dict[str, bool] = {}
+        self.bytes = 0
+        self.segments: set[tuple[str, int]] = set()
+
+    def check_version(self, number: int) -> Iterator[str]:
+        """What is wrong with one version; a problem that it only shares with an earlier one may come again."""
+        try:
+            manifest = self.store.manifest(number)
+            yield from self._check_parent(manifest)
+            for part in parts_of(manifest):
+                yield from self._check_part(part)
+            chain = self.store.chain(manifest)
+            needed = [*parts_of(manifest), *parts_of([ancestor.snapshot for ancestor in chain])]
+            if all(self.sound.get(part.digest) for part in needed):
+                # Of damaged arrays nobody should make anything.
+                yield from self._check_content(manifest)
+        except (StoreError, OSError) as error:
+            yield str(error)
+
+    def _check_parent(self, manifest: Manifest) -> Iterator[str]:
+        before = manifest.version - 1
+        if before and before not in self.store.versions():
+            yield f"version {before} is missing"
+        elif manifest.parent != (self.store.checksum(before) if before else None):
+            yield f"version {manifest.version} was made on top of another version {before} than there is"
+
+    def _check_part(self, part: PartEntry) -> Iterator[str]:
+        if part.digest in self.sound:
+            return
+        self.sound[part.digest] = False
+        try:
+            path = self.store.storage.part_path(part.part)
+            found = sha256_file(path)
+        except (StoreError, OSError) as error:
+            yield str(error)
+            return
+        if found == part.digest:
+            self.sound[part.digest] = True
+            self.bytes += part.size
+        else:
+            yield f"part {path} is damaged: its bytes have checksum {found}"
+
+    def _check_content(self, manifest: Manifest) -> Iterator[str]:
+        """What checksums of files cannot tell: that the parts fit together."""
+        names = self.store.dictionaries(manifest)
+        for dictionary, entries in zip(names, (manifest.entity_segments, manifest.relation_segments), strict=True):
+            yield from self._check_dictionary(dictionary, entries)
+        snapshot = self.store.snapshot(manifest)
+        yield from _check_triples(snapshot, with_degrees=manifest.snapshot.base is not None)
+        entry = manifest.snapshot
+        whole = Diff.of([Change(snapshot.triples(split), Triples.empty()) for split in Split])
+        content = content_after(NOTHING, whole, *names)
+        if content != entry.content:
+            yield f"snapshot {entry.name!r} has content {content}, its manifest says {entry.content}"
+        told = (entry.train, entry.valid, entry.test, entry.entities, entry.relations)
+        alive = (int(snapshot.entities_alive.sum()), int(snapshot.relations_alive.sum()))
+        found = (*(snapshot.triples(split).count for split in Split), *alive)
+        if found != told:
+            yield f"snapshot {entry.name!r} has {found} train, valid, test, entities, relations; manifest says {told}"
+        if entry.parent is not None:
+            before = self.store.manifest(entry.parent)
+            change = self.store.diff(before, manifest)
+            if content_after(before.snapshot.content, change, *names) != entry.content:
+                yield f"snapshot {entry.name!r} is not what its change makes of version {before.version}"
+
+    def _check_dictionary(self, dictionary: Dictionary, entries: list[SegmentEntry]) -> Iterator[str]:
+        for segment, entry in zip(dictionary.segments, entries, strict=True):
+            key = (entry.labels.digest, segment.first_row)
+            if key in self.segments:
+                continue
+            self.segments.add(key)
+            labels = segment.labels
+            if not np.array_equal(digests(labels.data, labels.start, labels.stop), segment.table.digest):
+                yield f"{dictionary.noun} rows from {segment.first_row}: digests do not belong to the labels"
+            rows = np.arange(segment.first_row, segment.first_row + segment.count)
+            if not np.array_equal(dictionary.lookup(labels), rows):
+                yield f"{dictionary.noun} rows from {segment.first_row}: labels are not found at their rows"
 
 
-def _check_part(store: Store, part: PartEntry) -> None:
-    path = store.storage.part_path(part.part)
-    found = sha256_file(path)
-    if found != part.digest:
-        raise StoreError(f"part {path} is damaged: its bytes have checksum {found}")
-
-
-def _check_content(store: Store, manifest: Manifest) -> Iterator[str]:
-    """What checksums of files cannot tell: that the parts fit together."""
-    names = store.dictionaries(manifest)
-    for dictionary in names:
-        yield from _check_dictionary(dictionary)
-    snapshot = store.snapshot(manifest)
-    yield from _check_triples(snapshot)
-    entry = manifest.snapshot
-    lanes = sum(content_of(snapshot.triples(split), split, *names) for split in Split)
-    content = "".join(f"{int(lane):016x}" for lane in np.atleast_1d(lanes)) or NOTHING
-    if content != entry.content:
-        yield f"snapshot {entry.name!r} has content {content}, its manifest says {entry.content}"
-    told = (entry.train, entry.valid, entry.test, entry.entities, entry.relations)
-    alive = (int(snapshot.entities_alive.sum()), int(snapshot.relations_alive.sum()))
-    found = (*(snapshot.triples(split).count for split in Split), *alive)
-    if found != told:
-        yield f"snapshot {entry.name!r} has {found} train, valid, test, entities, relations; its manifest says {told}"
-
-
-def _check_dictionary(dictionary: Dictionary) -> Iterator[str]:
-    for segment in dictionary.segments:
-        labels = segment.labels
-        if not np.array_equal(digests(labels.data, labels.start, labels.stop), segment.table.digest):
-            yield f"{dictionary.noun} rows from {segment.first_row}: digests do not belong to the labels"
-        rows = np.arange(segment.first_row, segment.first_row + segment.count)
-        if not np.array_equal(dictionary.lookup(labels), rows):
-            yield f"{dictionary.noun} rows from {segment.first_row}: labels are not found at their rows"
-
-
-def _check_triples(snapshot: Snapshot) -> Iterator[str]:
+def _check_triples(snapshot: Snapshot, with_degrees: bool) -> Iterator[str]:
     splits = tuple(snapshot.triples(split) for split in Split)
     for split in Split:
         triples: Triples = splits[split]
@@ -130,6 +157,8 @@ def _check_triples(snapshot: Snapshot) -> Iterator[str]:
             return
         if not all(np.array_equal(a, b) for a, b in zip(canonical(rows), rows, strict=True)):
             yield f"{split.label} triples are out of order or repeated"
+    if not with_degrees:
+        return
     base = snapshot.base
     counted = Base.of(base.splits, base.entities.total.shape[0], base.relations.total.shape[0])
     for told, found in ((base.entities, counted.entities), (base.relations, counted.relations)):

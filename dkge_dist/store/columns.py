@@ -21,7 +21,7 @@ def write_columns(path: Path, columns: Mapping[str, Array | pa.Array]) -> None:
 
 
 def read_columns(path: Path, types: Mapping[str, pa.DataType], rows: int | None = None) -> list[pa.Array]:
-    """The columns of a part, without copying. The caller has checked the file's size; types and rows are checked here."""
+    """The columns of a part, without copying. File sizes were checked before; types and rows are checked here."""
     try:
         reader = pa.ipc.open_file(pa.memory_map(str(path), "r"))
         batch = reader.get_batch(0)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from dkge_dist.graph.content import NOTHING, content_after
@@ -16,7 +19,7 @@ from dkge_dist.graph.holdout import HeldOut
 from dkge_dist.graph.snapshot import Base, Snapshot
 from dkge_dist.graph.sources.base import Rejects, Source, SourceError
 from dkge_dist.graph.succession import Succession, by_change, by_splits, by_union
-from dkge_dist.kernels.triples import distinct_rows
+from dkge_dist.kernels.triples import canonical, distinct_rows, minus
 from dkge_dist.store.manifest import BaseEntry, Manifest, SegmentEntry, SnapshotEntry
 from dkge_dist.store.parts import save_base, save_change, save_segment
 from dkge_dist.store.storage import Staging
@@ -28,11 +31,12 @@ SHARED_SHARE = 0.01
 FOLD_AFTER_NIGHTS = 32
 FOLD_AT_SHARE = 0.25
 MIN_BLOCK_ROWS, MAX_BLOCK_ROWS, BLOCKS = 64, 16_384, 256
+MAX_NAME_LENGTH = 200
 
 Names = tuple[Dictionary, Dictionary]
 
 
-class Suspicious(DkgeError):
+class SuspiciousSourceError(DkgeError):
     """A source that can be read but looks wrong; `--force` takes it all the same."""
 
     def __init__(self, message: str) -> None:
@@ -82,17 +86,26 @@ def ingest(
     rejects = Rejects(options.max_bad_lines)
 
     encoded = encode(source, *names, rejects, progress)
-    succession = _succeed(source, parent, encoded, options.held_out, names)
+    trained = partial(store.was_trained, head)
+    if source.is_change:
+        held_out = options.held_out
+        succession = by_change(parent, encoded.splits[Split.TRAIN], encoded.deleted, held_out, names, trained)
+    elif source.brings_splits:
+        succession = by_splits(parent, encoded.splits)
+    else:
+        succession = by_union(parent, encoded.splits[Split.TRAIN], options.held_out, names, trained)
     if not options.force:
         _look_for_swapped_columns(source, encoded, parent)
         _look_for_another_graph(source, encoded, parent)
-        _look_for_truncation(source, parent, succession)
+        _look_for_truncation(source, parent, succession.diff)
+        _look_for_another_parent(source, parent, succession, names)
 
     content = content_after(head.snapshot.content if head else NOTHING, succession.diff, *names)
-    counts = dict(succession.counts + source.counts)
+    counts = dict(succession.counts + source.counts + Counter(bad_lines=len(rejects.lines)))
     known = _already_there(store, head, options.name, content)
     if known is not None:
-        return Ingested(known, succession.diff, True, encoded.count, counts)
+        kept = _save_rejects(store, known.version, rejects)
+        return Ingested(known, Diff.none(), True, encoded.count, counts, rejects=kept)
 
     store.ensure()
     with store.storage.staging() as staging:
@@ -121,7 +134,7 @@ def ingest(
             encoded.count,
             counts,
             staging.written,
-            _save_rejects(store, name, rejects),
+            _save_rejects(store, version, rejects),
         )
 
 
@@ -132,6 +145,9 @@ def block_rows(rows: int) -> int:
 
 
 def _check_usage(source: Source, options: IngestOptions) -> None:
+    name = options.name
+    if name is not None and not (name.isprintable() and 0 < len(name) <= MAX_NAME_LENGTH):
+        raise UsageError(f"--name {name!r}: a name has 1 to {MAX_NAME_LENGTH} printable characters")
     wanted = [count for count in (options.held_out.valid, options.held_out.test) if count is not None]
     if any(count < 0 for count in wanted):
         raise UsageError("--valid and --test take a number of triples, not a negative one")
@@ -139,17 +155,9 @@ def _check_usage(source: Source, options: IngestOptions) -> None:
         raise UsageError(f"{source.path} brings its own splits: --valid and --test do not go with it")
 
 
-def _succeed(source: Source, parent: Snapshot, encoded: Encoded, held_out: HeldOut, names: Names) -> Succession:
-    if source.is_change:
-        return by_change(parent, encoded.splits[Split.TRAIN], encoded.deleted, held_out, names)
-    if source.brings_splits:
-        return by_splits(parent, encoded.splits)
-    return by_union(parent, encoded.splits[Split.TRAIN], held_out, names)
-
-
 def _look_for_swapped_columns(source: Source, encoded: Encoded, parent: Snapshot) -> None:
     if columns_look_swapped(encoded, parent.relation_rows):
-        raise Suspicious(
+        raise SuspiciousSourceError(
             f"{source.path}: the relation column holds many more different labels than heads or tails: "
             "columns look swapped (expected head, relation, tail)"
         )
@@ -162,7 +170,7 @@ def _look_for_another_graph(source: Source, encoded: Encoded, parent: Snapshot) 
     rows = _distinct(ends)
     shared = int((rows < parent.entity_rows).sum())
     if shared < SHARED_SHARE * min(rows.shape[0], parent.entity_rows):
-        raise Suspicious(
+        raise SuspiciousSourceError(
             f"{source.path}: only {shared:,} of its {rows.shape[0]:,} entities are known here: "
             "this looks like a different graph"
         )
@@ -172,16 +180,33 @@ def _distinct(columns: list[Array]) -> Array:
     return distinct_rows(Triples.concat([Triples(column, column, column) for column in columns]).head)
 
 
-def _look_for_truncation(source: Source, parent: Snapshot, succession: Succession) -> None:
-    deleted = sum(change.deleted.count for change in succession.diff.splits)
+def _look_for_truncation(source: Source, parent: Snapshot, diff: Diff) -> None:
+    deleted = _gone(diff)
     if deleted > TRUNCATED_SHARE * parent.triple_count:
-        raise Suspicious(
+        raise SuspiciousSourceError(
             f"{source.path}: deletes {deleted:,} of the {parent.triple_count:,} triples of the snapshot before, "
             f"over {TRUNCATED_SHARE:.0%}: this looks like a truncated dump"
         )
-    if source.is_change and succession.counts["already_absent"] and not deleted:
-        raise Suspicious(
-            f"{source.path}: none of the {succession.counts['already_absent']:,} triples it deletes is there: "
+
+
+def _gone(diff: Diff) -> int:
+    """How many triples are in no split any more. Those that go from one split to another are still there."""
+    deleted = Triples.concat([change.deleted for change in diff.splits])
+    if not deleted.count:
+        return 0
+    added = Triples.concat([change.added for change in diff.splits])
+    return minus(canonical(deleted), canonical(added)).count
+
+
+def _look_for_another_parent(source: Source, parent: Snapshot, succession: Succession, names: Names) -> None:
+    """A change that finds nothing of what it deletes, unless it is one that was ingested before: that does nothing."""
+    absent = succession.counts["already_absent"]
+    if not absent or any(change.deleted.count for change in succession.diff.splits):
+        return
+    all_known = (len(names[0]), len(names[1])) == (parent.entity_rows, parent.relation_rows)
+    if not (succession.diff.is_empty and all_known):
+        raise SuspiciousSourceError(
+            f"{source.path}: none of the {absent:,} triples it deletes is there: "
             "this looks like a change to another snapshot"
         )
 
@@ -192,12 +217,16 @@ def _already_there(store: Store, head: Manifest | None, name: str | None, conten
         return head if head is not None and head.snapshot.content == content else None
     taken = store.snapshot_named(name)
     if taken is not None and taken.snapshot.content != content:
-        raise UsageError(f"{store.path}: the name {name!r} is taken by version {taken.version}, which holds other triples")
+        raise UsageError(
+            f"{store.path}: the name {name!r} is taken by version {taken.version}, which holds other triples"
+        )
     return taken
 
 
 def _free_name(store: Store, wanted: str, version: int) -> str:
-    return wanted if store.snapshot_named(wanted) is None else f"{wanted}-{version}"
+    taken = {store.manifest(number).snapshot.name for number in store.versions()}
+    numbered = (f"{wanted}-{number}" for number in itertools.count(version))
+    return next(name for name in itertools.chain([wanted], numbered) if name not in taken)
 
 
 def _save_snapshot(
@@ -229,7 +258,7 @@ def _save_snapshot(
 def _fold(store: Store, head: Manifest, snapshot: Snapshot) -> bool:
     changed = sum(change.size for change in snapshot.diff.splits)
     whole = sum(triples.count for triples in snapshot.base.splits)
-    return changed > FOLD_AT_SHARE * whole or store.chain_length(head) + 1 >= FOLD_AFTER_NIGHTS
+    return changed > FOLD_AT_SHARE * whole or len(store.chain(head)) >= FOLD_AFTER_NIGHTS
 
 
 def _save_segments(staging: Staging, names: Dictionary, stored: list[SegmentEntry]) -> list[SegmentEntry]:
@@ -239,10 +268,11 @@ def _save_segments(staging: Staging, names: Dictionary, stored: list[SegmentEntr
     return stored[:kept] + [save_segment(staging, segment) for segment in grown[kept:]]
 
 
-def _save_rejects(store: Store, name: str, rejects: Rejects) -> Path | None:
+def _save_rejects(store: Store, version: int, rejects: Rejects) -> Path | None:
     if not rejects.lines:
         return None
-    path = store.path / "rejects" / f"{name}.txt"
+    path = store.path / "rejects" / f"{version:08d}.txt"
     path.parent.mkdir(exist_ok=True)
-    path.write_text("\n".join(rejects.lines) + "\n", encoding="utf-8")
+    # Paths may hold bytes that are not UTF-8; they stay what they are.
+    path.write_text("\n".join(rejects.lines) + "\n", encoding="utf-8", errors="surrogateescape")
     return path

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -10,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from dkge_dist.store.storage import Part, StoreError
 
 FORMAT = 1
+SEAL = re.compile(rb'\{\n "sha256": "([0-9a-f]{64})",\n')
 
 Count = Annotated[int, Field(ge=0)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -95,18 +98,32 @@ class Manifest(Entry):
     snapshot: SnapshotEntry
 
     def to_json(self) -> bytes:
-        """The bytes whose checksum names this version."""
-        return (self.model_dump_json(indent=1) + "\n").encode()
+        """The bytes whose checksum names this version to its children.
+
+        They open with the checksum of everything after it: for the newest version no child vouches.
+        """
+        body = self.model_dump_json(indent=1).encode().removeprefix(b"{\n") + b"\n"
+        return b'{\n "sha256": "%s",\n' % hashlib.sha256(body).hexdigest().encode() + body
 
 
 def parse_manifest(data: bytes, where: str) -> Manifest:
     """A manifest from its bytes; `where` names it in errors."""
     try:
         content = json.loads(data)
-        if isinstance(content, dict) and isinstance(content.get("format"), int) and content["format"] > FORMAT:
-            raise StoreError(
-                f"{where}: the store has format {content['format']}, this program reads up to {FORMAT}: upgrade dkge_dist"
-            )
+        if not isinstance(content, dict):
+            raise ValueError(f"a JSON object is expected, not {str(content)[:80]}")
+    except ValueError as error:
+        raise StoreError(f"{where}: damaged, not a manifest: {error}") from None
+    if isinstance(content.get("format"), int) and content["format"] > FORMAT:
+        newer = f"the store has format {content['format']}, this program reads up to {FORMAT}"
+        raise StoreError(f"{where}: {newer}: upgrade dkge_dist")
+    seal = SEAL.match(data)
+    if seal is None or hashlib.sha256(data[seal.end() :]).hexdigest().encode() != seal[1]:
+        raise StoreError(f"{where}: damaged or altered: its bytes are not those of the checksum that it opens with")
+    del content["sha256"]
+    try:
         return Manifest.model_validate(content)
-    except (ValueError, ValidationError) as error:
-        raise StoreError(f"{where}: not a manifest of this program: {error}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(place) for place in first["loc"])
+        raise StoreError(f"{where}: not a manifest of this program: {key}: {first['msg']}") from None

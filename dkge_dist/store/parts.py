@@ -104,4 +104,4 @@ def load_change(storage: LocalStorage, entry: ChangeEntry) -> Diff:
         Change(triples.take((split == s) & (added == 1)), triples.take((split == s) & (added == 0))) for s in Split
     ]
     row, group = read_numbers(storage.part_path(entry.rows.part), ROW_TYPES, entry.rows.rows)
-    return Diff(*changes, *(row[group == number] for number in range(len(ROW_GROUPS))))
+    return Diff.of(changes, *(row[group == number] for number in range(len(ROW_GROUPS))))

@@ -51,7 +51,7 @@ class LocalStorage:
     def create(self, name: str, data: bytes) -> bool:
         """Make `name` exist with `data`, all of it or nothing. False if the name is taken: it is never replaced."""
         target = self.root / name
-        target.parent.mkdir(parents=True, exist_ok=True)
+        _make_directory(target.parent)
         temporary = target.parent / f".{target.name}.{secrets.token_hex(8)}"
         try:
             with temporary.open("xb") as file:
@@ -98,11 +98,18 @@ class LocalStorage:
             raise StoreError(f"part {path} has {state.st_size} bytes instead of {part.size}: truncated or replaced")
         return path
 
+    def is_sound(self, part: Part) -> bool:
+        """Is the part there, with the very bytes that it is named after?"""
+        try:
+            return sha256_file(self.part_path(part)) == part.digest
+        except (StoreError, OSError):
+            return False
+
     @contextmanager
     def staging(self) -> Iterator[Staging]:
         """A private folder for parts on their way; it is gone afterwards, whatever happens."""
         folder = self.root / "staging" / secrets.token_hex(8)
-        folder.mkdir(parents=True)
+        _make_directory(folder)
         try:
             yield Staging(self, folder)
         finally:
@@ -123,14 +130,23 @@ class Staging:
         write(temporary)
         part = Part(sha256_file(temporary), temporary.stat().st_size)
         target = self.storage.root / "parts" / part.digest[:2] / part.digest
-        if not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
+        if not self.storage.is_sound(part):
+            _make_directory(target.parent)
             with temporary.open("rb") as file:
                 os.fsync(file.fileno())
             os.replace(temporary, target)
-            _sync_directory(target.parent)
             self.written += part.size
+        # Also when another writer brought it: that one may die before it comes to this.
+        _sync_directory(target.parent)
         return part
+
+
+def _make_directory(path: Path) -> None:
+    """Make a directory and those above it, as durable as the files that will be in it."""
+    if not path.is_dir():
+        _make_directory(path.parent)
+        path.mkdir(exist_ok=True)
+        _sync_directory(path.parent)
 
 
 def _sync_directory(path: Path) -> None:

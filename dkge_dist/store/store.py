@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
+
+import numpy as np
 
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.snapshot import Snapshot
+from dkge_dist.kernels.triples import contains
 from dkge_dist.store.manifest import FORMAT, Manifest, SegmentEntry, parse_manifest
 from dkge_dist.store.parts import load_base, load_change, load_segment
 from dkge_dist.store.storage import LocalStorage, StoreError
+from dkge_dist.types import Array, Triples
 
 MARKER = "store.json"
+VERSION_FILE = re.compile(r"([0-9]{8,})\.json")
+LOST_AND_FOUND = "lost+found"
 
 
 def _version_name(number: int) -> str:
@@ -36,19 +43,23 @@ class Store:
             what = "no such folder" if not path.exists() else "not a store (no store.json)"
             raise StoreError(f"{path}: {what}; `dkge ingest {path} SOURCE` makes one")
         store = Store(path)
-        marker = json.loads(store.storage.read(MARKER))
-        if marker.get("format", 0) > FORMAT:
-            raise StoreError(f"{path}: the store has format {marker['format']}, this program reads up to {FORMAT}")
+        _check_marker(store.storage.read(MARKER), path / MARKER)
         return store
 
     @staticmethod
     def open_or_new(path: Path) -> Store:
         """An existing store, or one that will be made in an empty or missing folder when something is published."""
-        if (path / MARKER).exists():
-            return Store.open(path)
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise StoreError(f"{path}: exists and is not a store; name an empty or new folder")
-        return Store(path)
+        if path.is_dir():
+            names = {entry.name for entry in path.iterdir()}
+            if MARKER in names:
+                return Store.open(path)
+            # A writer that died while it made the marker leaves a file behind, a new file system a folder.
+            strangers = {name for name in names if not name.startswith(f".{MARKER}.")} - {LOST_AND_FOUND}
+            if not strangers:
+                return Store(path)
+        elif not path.exists():
+            return Store(path)
+        raise StoreError(f"{path}: exists and is not a store; name an empty or new folder")
 
     def ensure(self) -> None:
         """Make the folder a store if it is none yet."""
@@ -56,7 +67,8 @@ class Store:
 
     def versions(self) -> list[int]:
         """The numbers of all versions, oldest first."""
-        return [int(name.removesuffix(".json")) for name in self.storage.names("versions")]
+        names = (VERSION_FILE.fullmatch(name) for name in self.storage.names("versions"))
+        return sorted(int(name[1]) for name in names if name)
 
     def manifest(self, number: int) -> Manifest:
         """One version."""
@@ -65,6 +77,8 @@ class Store:
             manifest = parse_manifest(self.storage.read(name), str(self.path / name))
             if manifest.version != number:
                 raise StoreError(f"{self.path / name}: says it is version {manifest.version}")
+            if manifest.snapshot.parent is not None and manifest.snapshot.parent >= number:
+                raise StoreError(f"{self.path / name}: says it was made from version {manifest.snapshot.parent}")
             self._manifests[number] = manifest
         return self._manifests[number]
 
@@ -79,14 +93,16 @@ class Store:
         return next((manifest for manifest in found if manifest.snapshot.name == name), None)
 
     def find_snapshot(self, name: str) -> Manifest:
-        """A snapshot by its name, or by its version number."""
+        """A snapshot by its name, or by its version number; a name that is a number counts as a name."""
+        if found := self.snapshot_named(name):
+            return found
         numbers = self.versions()
         if name.isdecimal() and int(name) in numbers:
             return self.manifest(int(name))
-        if found := self.snapshot_named(name):
-            return found
         known = ", ".join(self.manifest(number).snapshot.name for number in numbers[-5:])
-        raise StoreError(f"{self.path}: no snapshot {name!r}" + (f"; the newest are {known}" if known else ": it is empty"))
+        raise StoreError(
+            f"{self.path}: no snapshot {name!r}" + (f"; the newest are {known}" if known else ": it is empty")
+        )
 
     def checksum(self, number: int) -> str:
         """What a child version names its parent by."""
@@ -130,20 +146,29 @@ class Store:
         """The state of the graph at a version: the nearest base and the net change since."""
         if manifest is None:
             return Snapshot.nothing()
-        changes: list[Diff] = []
+        *changed, full = self.chain(manifest)
+        assert full.snapshot.base is not None
+        net = Diff.none()
+        for ancestor in reversed(changed):
+            net = net.then(self._change(ancestor))
+        return Snapshot(load_base(self.storage, full.snapshot.base), net, *_rows(manifest))
+
+    def chain(self, manifest: Manifest) -> list[Manifest]:
+        """A snapshot and those before it, down to the first that is stored in full."""
+        chain = []
         for ancestor in self._line(manifest):
+            chain.append(ancestor)
             if ancestor.snapshot.base is not None:
-                base = load_base(self.storage, ancestor.snapshot.base)
-                net = Diff.none()
-                for change in reversed(changes):
-                    net = net.then(change)
-                return Snapshot(base, net, *_rows(manifest))
-            changes.append(self._change(ancestor))
+                return chain
         raise StoreError(f"{self.path}: snapshot {manifest.snapshot.name!r} stands on no full one")
 
-    def chain_length(self, manifest: Manifest) -> int:
-        """How many changes stand between a snapshot and its base."""
-        return next(n for n, ancestor in enumerate(self._line(manifest)) if ancestor.snapshot.base is not None)
+    def was_trained(self, manifest: Manifest | None, triples: Triples) -> Array:
+        """For each triple: did a snapshot up to this one take it out of train? What is still there is not asked for."""
+        found = np.zeros(triples.count, bool)
+        for ancestor in self._line(manifest) if manifest is not None else ():
+            if ancestor.snapshot.change is not None:
+                found |= contains(self._change(ancestor).deleted, triples)
+        return found
 
     def _change(self, manifest: Manifest) -> Diff:
         if manifest.snapshot.change is None:
@@ -168,6 +193,19 @@ class Store:
         for change in reversed(way_up):
             net = net.then(change)
         return net
+
+
+def _check_marker(data: bytes, where: Path) -> None:
+    try:
+        number = json.loads(data)["format"]
+    except (ValueError, KeyError, TypeError):
+        number = None
+    if not isinstance(number, int) or number < 1:
+        raise StoreError(f'{where}: damaged: it should hold the format of the store, as in {{"format": {FORMAT}}}')
+    if number > FORMAT:
+        raise StoreError(
+            f"{where}: the store has format {number}, this program reads up to {FORMAT}: upgrade dkge_dist"
+        )
 
 
 def _rows(manifest: Manifest) -> tuple[int, int]:

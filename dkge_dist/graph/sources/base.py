@@ -15,6 +15,9 @@ from typing import ClassVar
 from dkge_dist.graph.labels import Labels
 from dkge_dist.types import Array, DkgeError, Split
 
+FILE_ENDINGS = frozenset((".tsv", ".txt", ".nt", ".parquet", ".changes", ".gz", ".xz", ".lz4"))
+"""What a file is called after its name proper. Other dots belong to the name (`dump-2.1`)."""
+
 
 class SourceError(DkgeError):
     """A source that cannot be used as it is; the message names the file, and the line where there is one."""
@@ -68,7 +71,10 @@ class Source(ABC):
     @property
     def name(self) -> str:
         """A snapshot made from this source is called so unless the user says otherwise."""
-        return self.path.name.split(".")[0] or self.path.resolve().name
+        path = self.path if self.path.name not in ("", "..") else self.path.resolve()
+        while path.suffix.lower() in FILE_ENDINGS:
+            path = path.with_suffix("")
+        return "".join(c if c.isprintable() else "_" for c in path.name) or "snapshot"
 
     @abstractmethod
     def batches(self, rejects: Rejects) -> Iterator[TripleBatch]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from dkge_dist.graph.labels import Labels
 from dkge_dist.graph.sources.base import Rejects, Source, TripleBatch
-from dkge_dist.graph.sources.delimited import read_table
+from dkge_dist.graph.sources.delimited import Table, read_table, usable
 from dkge_dist.types import Array
 
 PLUS, MINUS = ord("+"), ord("-")
@@ -30,19 +30,25 @@ class ChangeSource(Source):
         self.bytes_total = path.stat().st_size if path.exists() else 0
 
     def batches(self, rejects: Rejects) -> Iterator[TripleBatch]:
+        """Read the file in order."""
         for table in read_table(self.path, 3 if self.glued else 4, self, rejects):
-            sign = table.columns[0]
-            filled = sign.stop > sign.start
-            byte = np.where(filled, sign.data[np.where(filled, sign.start, 0)], 0)
-            good = (byte == PLUS) | (byte == MINUS)
-            if not self.glued:
-                good &= sign.stop == sign.start + 1
-            for i in np.flatnonzero(~good):
-                rejects.add(self.path, int(table.lines[i]), "the line opens with neither + nor -", sign[i])
-            head = Labels(sign.data, sign.start + 1, sign.stop) if self.glued else table.columns[1]
-            columns = [head, *table.columns[-2:]]
-            yield TripleBatch(*(column.take(good) for column in columns), deleted=_is(byte[good], MINUS))
+            signed = _unglued(table) if self.glued else table
+            sign = _single_bytes(signed.columns[0])
+            unsigned = (sign != PLUS) & (sign != MINUS)
+            signed = usable(signed, self.path, rejects, {"the line opens with neither + nor -": unsigned})
+            mark, head, relation, tail = signed.columns
+            yield TripleBatch(head, relation, tail, deleted=_single_bytes(mark) == MINUS)
 
 
-def _is(values: Array, value: int) -> Array:
-    return values == value
+def _unglued(table: Table) -> Table:
+    """With the first byte of the first column as a column of its own."""
+    first, *others = table.columns
+    cut = np.minimum(first.start + 1, first.stop)
+    columns = [Labels(first.data, first.start, cut), Labels(first.data, cut, first.stop), *others]
+    return Table(columns, table.lines)
+
+
+def _single_bytes(labels: Labels) -> Array:
+    """The labels that are one byte long as that byte, the others as 0."""
+    single = labels.stop == labels.start + 1
+    return np.where(single, labels.data[np.where(single, labels.start, 0)], np.uint8(0))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from dkge_dist.graph.sources.base import Source, SourceError
-from dkge_dist.graph.sources.files import decompressed, open_raw
+from dkge_dist.graph.sources.files import UTF8_MARK, read_start
 from dkge_dist.types import Split, UsageError
 
 FORMATS = ("tsv", "openke", "ntriples", "parquet", "imdb", "debian", "changes")
@@ -32,6 +33,13 @@ class SourceOptions:
     literals: bool = True
 
 
+_OWNERS = {
+    "released_after": ("imdb", "--released-after"),
+    "key": ("imdb", "--key"),
+    "literals": ("ntriples", "--no-literals"),
+}
+
+
 def open_source(path: Path, format: str = "auto", options: SourceOptions | None = None) -> Source:
     """The reader for `path`. `auto` recognises every format; a wrong explicit format is told by its reader."""
     if format not in ("auto", *FORMATS):
@@ -42,7 +50,16 @@ def open_source(path: Path, format: str = "auto", options: SourceOptions | None 
         raise SourceError(f"{path}: no such file or folder")
     if format == "auto":
         format = detect(path)
-    return _READERS[format](path, options or SourceOptions())
+    options = options or SourceOptions()
+    _refuse_foreign(options, format)
+    return _READERS[format](path, options)
+
+
+def _refuse_foreign(options: SourceOptions, format: str) -> None:
+    """An option that would do nothing is a misunderstanding."""
+    for name, (owner, option) in _OWNERS.items():
+        if format != owner and getattr(options, name) != getattr(SourceOptions, name):
+            raise UsageError(f"{option} is for {owner} sources, this one is {format}")
 
 
 def detect(path: Path) -> str:
@@ -74,43 +91,53 @@ def _is_packages(name: str) -> bool:
 
 
 def _detect_file(path: Path) -> str:
-    with open_raw(path) as raw:
-        try:
-            head = decompressed(raw).read(SNIFF_BYTES)
-        except (EOFError, OSError, ValueError) as error:
-            raise SourceError(f"{path}: damaged or truncated: {error}") from None
+    head = read_start(path, SNIFF_BYTES).removeprefix(UTF8_MARK)
     name = path.name.lower()
     if head.startswith(b"PAR1") or name.endswith(PARQUET_ENDINGS):
         return "parquet"
-    if not head.strip():
+    lines = _content_lines(head)
+    if not lines:
         raise SourceError(f"{path}: empty, no triples in it")
-    if _is_packages(path.name) or head.startswith(b"Package: "):
+    if _is_packages(path.name) or lines[0].startswith(b"Package: "):
         return "debian"
-    lines = [line for line in head.split(b"\n") if line.strip()]
-    first = lines[0].removeprefix(b"\xef\xbb\xbf")
-    if ".nt" in path.suffixes or (first.startswith((b"<", b"_:", b"#")) and _looks_like_ntriples(lines)):
+    if ".nt" in path.suffixes or _looks_like_ntriples(lines):
         return "ntriples"
-    if ".changes" in path.suffixes or (first[:2] in (b"+\t", b"-\t") and first.count(b"\t") == 3):
+    if ".changes" in path.suffixes or (lines[0][:2] in (b"+\t", b"-\t") and lines[0].count(b"\t") == 3):
         return "changes"
-    if first.count(b"\t") == 2 or path.name.lower().endswith(TSV_ENDINGS):
+    if {line[:1] for line in lines} == {b"+", b"-"}:
+        raise SourceError(
+            f"{path}: every line opens with + or -: give --format changes, or tsv if they belong to labels"
+        )
+    if lines[0].count(b"\t") == 2 or name.endswith(TSV_ENDINGS):
         return "tsv"
-    shown = first[:80].decode("utf-8", "replace")
+    shown = lines[0][:80].decode("utf-8", "replace")
     raise SourceError(f"{path}:1: no format this program knows (give --format): {shown!r}")
 
 
+def _content_lines(head: bytes) -> list[bytes]:
+    """The lines of the start of a file that are not blank; the last one may be cut."""
+    return [line for line in head.split(b"\n") if line.strip()]
+
+
+# Subject and predicate, then whatever the object is, up to the dot. Between them blanks or tabs.
+_STATEMENT = re.compile(rb"\s*(?:<[^>]*>|_:\S+)\s*<[^>]*>\s*(?:<[^>]*>|_:\S+|\".*\"\S*)\s*\.\s*(?:#.*)?")
+
+
 def _looks_like_ntriples(lines: list[bytes]) -> bool:
-    statements = [line for line in lines if not line.startswith(b"#")]
-    return bool(statements) and statements[0].rstrip().endswith(b".") and b"\t" not in statements[0].strip()
+    statement = next((line for line in lines if not line.startswith(b"#")), b"")
+    return _STATEMENT.fullmatch(statement) is not None
 
 
 def split_files(folder: Path, endings: tuple[str, ...]) -> dict[Split, Path]:
     """The train, valid and test files of a folder; empty if it has no train file."""
     found = {}
     for split, stems in SPLIT_STEMS.items():
-        for stem in stems:
-            for ending in endings:
-                if split not in found and (folder / f"{stem}{ending}").is_file():
-                    found[split] = folder / f"{stem}{ending}"
+        names = [folder / f"{stem}{ending}" for stem in stems for ending in endings]
+        present = [path for path in names if path.is_file()]
+        if len(present) > 1:
+            raise SourceError(f"{present[0]}: is there as {present[1].name} too; keep the one that is meant")
+        if present:
+            found[split] = present[0]
     return found if Split.TRAIN in found else {}
 
 
@@ -162,9 +189,8 @@ def _debian(path: Path, options: SourceOptions) -> Source:
 def _changes(path: Path, options: SourceOptions) -> Source:
     from dkge_dist.graph.sources.changes import ChangeSource
 
-    with open_raw(path) as raw:
-        first = decompressed(raw).read(SNIFF_BYTES).split(b"\n")[0]
-    return ChangeSource(path, glued=first.count(b"\t") == 2)
+    first = (_content_lines(read_start(path, SNIFF_BYTES).removeprefix(UTF8_MARK)) or [b""])[0]
+    return ChangeSource(path, glued=first.count(b"\t") == 2 and first[1:2] != b"\t")
 
 
 _READERS: dict[str, Callable[[Path, SourceOptions], Source]] = {

@@ -7,8 +7,9 @@ import itertools
 import lzma
 import zlib
 from collections.abc import Iterator
+from io import BufferedIOBase, BufferedReader
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,19 @@ from dkge_dist.types import Array
 CHUNK_BYTES = 16 << 20
 MAX_LINE_BYTES = 256 << 20
 UTF8_MARK = b"\xef\xbb\xbf"
+
+UNREADABLE = (EOFError, zlib.error, lzma.LZMAError, OSError, ValueError)
+"""What the readers of compressed files raise when a file is damaged or ends too early."""
+
+
+class DamagedError(SourceError):
+    """A file that cannot be read to its end. `lines`: how many line ends came before, of those not yet given out."""
+
+    def __init__(self, path: Path, reason: object, lines: int = 0, line: int | None = None) -> None:
+        place = f" in line {line}" if line is not None else ""
+        super().__init__(f"{path}: damaged or truncated{place}: {reason}")
+        self.reason = reason
+        self.lines = lines
 
 
 class LineChunk(NamedTuple):
@@ -32,27 +46,41 @@ class LineChunk(NamedTuple):
     emptied: frozenset[int] = frozenset()
 
 
-def open_raw(path: Path) -> BinaryIO:
+def open_raw(path: Path) -> BufferedReader:
     """Open `path` for reading, with an error a user understands."""
     try:
-        return path.open("rb")
+        file = path.open("rb")
     except FileNotFoundError:
         raise SourceError(f"{path}: no such file") from None
     except OSError as error:
         raise SourceError(f"{path}: {error.strerror}") from None
+    if not file.seekable():
+        # Formats are told by a first look at the file, so it has to be there a second time.
+        file.close()
+        raise SourceError(f"{path}: a pipe cannot be read, give a file")
+    return file
 
 
-def decompressed(raw: BinaryIO) -> BinaryIO:
+def decompressed(raw: BufferedReader) -> BufferedIOBase:
     """The content of `raw`, decompressed by what the file is, not by what it is called."""
     magic = raw.read(6)
     raw.seek(0)
     if magic[:2] == b"\x1f\x8b":
-        return gzip.GzipFile(fileobj=raw)  # type: ignore[return-value]
+        return gzip.GzipFile(fileobj=raw)
     if magic == b"\xfd7zXZ\x00":
-        return lzma.LZMAFile(raw)  # type: ignore[return-value]
+        return lzma.LZMAFile(raw)
     if magic[:4] == b"\x04\x22\x4d\x18":
         return pa.CompressedInputStream(raw, "lz4")  # type: ignore[no-any-return]
     return raw
+
+
+def read_start(path: Path, size: int) -> bytes:
+    """The first bytes of `path`, decompressed."""
+    with open_raw(path) as raw:
+        try:
+            return decompressed(raw).read(size)
+        except UNREADABLE as error:
+            raise DamagedError(path, error) from None
 
 
 def read_blocks(path: Path, source: Source) -> Iterator[bytes]:
@@ -61,14 +89,19 @@ def read_blocks(path: Path, source: Source) -> Iterator[bytes]:
     with open_raw(path) as raw:
         stream = decompressed(raw)
         while True:
+            pieces: list[bytes] = []
+            missing = CHUNK_BYTES
             try:
-                block = stream.read(CHUNK_BYTES)
-            except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
-                raise SourceError(f"{path}: damaged or truncated: {error}") from None
+                # One piece at a time: of a damaged block we then know how far it could be read.
+                while missing and (piece := stream.read1(missing)):
+                    pieces.append(piece)
+                    missing -= len(piece)
+            except UNREADABLE as error:
+                raise DamagedError(path, error, sum(piece.count(b"\n") for piece in pieces)) from None
             source.bytes_read = before + raw.tell()
-            if not block:
+            if not pieces:
                 return
-            yield block
+            yield b"".join(pieces)
 
 
 def read_line_chunks(path: Path, source: Source, rejects: Rejects) -> Iterator[LineChunk]:
@@ -79,39 +112,45 @@ def read_line_chunks(path: Path, source: Source, rejects: Rejects) -> Iterator[L
     """
     first_line = 1
     rest = b""
-    for number, block in enumerate(itertools.chain(read_blocks(path, source), [b""])):
-        if number == 0 and block.startswith(UTF8_MARK):
-            block = block[len(UTF8_MARK) :]
-        text = rest + (block or (b"\n" if rest else b""))
-        cut = text.rfind(b"\n") + 1
-        whole, rest = text[:cut], text[cut:]
-        if len(rest) > MAX_LINE_BYTES:
-            line = first_line + whole.count(b"\n")
-            raise SourceError(f"{path}:{line}: a line of over {MAX_LINE_BYTES >> 20} MiB")
-        if whole:
-            valid, emptied = _valid_utf8(whole, path, first_line, rejects)
-            yield LineChunk(np.frombuffer(valid, np.uint8), first_line, emptied)
-            first_line += whole.count(b"\n")
+    try:
+        for number, block in enumerate(itertools.chain(read_blocks(path, source), [b""])):
+            if number == 0:
+                block = block.removeprefix(UTF8_MARK)
+            text = rest + (block or (b"\n" if rest else b""))
+            cut = text.rfind(b"\n") + 1
+            whole, rest = text[:cut], text[cut:]
+            if len(rest) > MAX_LINE_BYTES:
+                line = first_line + whole.count(b"\n")
+                raise SourceError(f"{path}:{line}: a line of over {MAX_LINE_BYTES >> 20} MiB")
+            if whole:
+                valid, emptied = _valid_utf8(whole, path, first_line, rejects)
+                yield LineChunk(np.frombuffer(valid, np.uint8), first_line, emptied)
+                first_line += whole.count(b"\n")
+    except DamagedError as error:
+        raise DamagedError(path, error.reason, line=first_line + error.lines) from None
 
 
 def line_text(data: Array, start: int) -> str:
-    """The line of a chunk that begins at `start`, for an error message."""
+    """The line of a chunk that begins at `start`, for an error message: cut where it is very long."""
     head = data[start : start + 1000].tobytes()
-    return head.split(b"\n", 1)[0].decode("utf-8", "replace")
+    return head.split(b"\n", 1)[0].removesuffix(b"\r").decode("utf-8", "replace")
 
 
 def _valid_utf8(block: bytes, path: Path, first_line: int, rejects: Rejects) -> tuple[bytes, frozenset[int]]:
     """`block` itself, or with its broken lines emptied after they went to `rejects`, and their numbers."""
+    try:
+        block.decode("utf-8")
+        return block, frozenset()
+    except UnicodeDecodeError:
+        # Line by line from here: a file in another encoding may have a broken line at every turn.
+        lines = block.split(b"\n")
     emptied: set[int] = set()
-    while True:
+    for i, line in enumerate(lines):
         try:
-            block.decode("utf-8")
-            return block, frozenset(emptied)
+            line.decode("utf-8")
         except UnicodeDecodeError as error:
-            begin = block.rfind(b"\n", 0, error.start) + 1
-            end = block.index(b"\n", error.start)
-            line = first_line + block.count(b"\n", 0, error.start)
-            text = block[begin:end].decode("utf-8", "backslashreplace")
-            rejects.add(path, line, f"broken UTF-8 at byte {error.start - begin + 1} of the line", text)
-            emptied.add(line)
-            block = block[:begin] + block[end:]
+            reason = f"broken UTF-8 at byte {error.start + 1} of the line"
+            rejects.add(path, first_line + i, reason, line.decode("utf-8", "backslashreplace").removesuffix("\r"))
+            emptied.add(first_line + i)
+            lines[i] = b""
+    return b"\n".join(lines), frozenset(emptied)

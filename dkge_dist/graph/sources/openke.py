@@ -7,13 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from dkge_dist.graph.labels import Labels
 from dkge_dist.graph.sources.base import Rejects, Source, SourceError, TripleBatch
-from dkge_dist.graph.sources.files import read_line_chunks
+from dkge_dist.graph.sources.files import LineChunk, read_line_chunks
+from dkge_dist.kernels.hashing import digests
+from dkge_dist.kernels.text import MAX_DECIMAL_DIGITS, NEWLINE, decimals, split_fields
 from dkge_dist.types import OFFSET, Array, Split
+
+TAB, CARRIAGE_RETURN, SPACE = 9, 13, 32
 
 
 class OpenKeSource(Source):
@@ -29,68 +34,178 @@ class OpenKeSource(Source):
         self.brings_splits = any(self.files[split].exists() for split in (Split.VALID, Split.TEST))
 
     def batches(self, rejects: Rejects) -> Iterator[TripleBatch]:
-        entities = self._vocabulary(self.path / "entity2id.txt", rejects)
-        relations = self._vocabulary(self.path / "relation2id.txt", rejects)
+        """Read both vocabularies, then the triples of each split."""
+        entities = self._vocabulary(self.path / "entity2id.txt")
+        relations = self._vocabulary(self.path / "relation2id.txt")
         seen = np.zeros(len(entities), bool)
         for split, path in self.files.items():
             if split is not Split.TRAIN and not path.exists():
                 continue
-            ids = self._triples(path, len(entities), len(relations), rejects)
-            head, tail, relation = ids.T
-            seen[head] = seen[tail] = True
-            yield TripleBatch(entities.take(head), relations.take(relation), entities.take(tail), split)
+            for ids in self._triples(path, len(entities), len(relations), rejects):
+                head, tail, relation = ids.T
+                seen[head] = seen[tail] = True
+                yield TripleBatch(entities.take(head), relations.take(relation), entities.take(tail), split)
         self.counts["entities in no triple"] += int((~seen).sum())
 
-    def _lines(self, path: Path, rejects: Rejects) -> tuple[int, list[tuple[int, str]]]:
-        """The count that a file opens with, and its other lines with their numbers."""
-        text = "".join(chunk.data.tobytes().decode() for chunk in read_line_chunks(path, self, rejects))
-        # Split at newlines only: labels may hold U+2028 and other characters that `splitlines` takes for line ends.
-        first, *others = [line.removesuffix("\r") for line in text.split("\n")]
-        if not first.strip().isdecimal():
-            raise SourceError(f"{path}:1: expected a count, found {first[:80]!r}")
-        return int(first), [(number, line) for number, line in enumerate(others, 2) if line.strip()]
+    def _vocabulary(self, path: Path) -> Labels:
+        """The labels by id. Here no bad line can be set aside: what its id stands for would be lost."""
+        body = _Body(path)
+        parts = []
+        for chunk in body.chunks(self, Rejects()):
+            part = _read_labels(path, chunk)
+            body.lines += part.ids.shape[0]
+            parts.append(part)
+        body.check_count("labels")
+        sizes = [0, *(part.labels.data.shape[0] for part in parts)]
+        shifts = np.repeat(np.cumsum(sizes)[:-1], [part.ids.shape[0] for part in parts])
+        ids, lines = _joined([part.ids for part in parts]), _joined([part.lines for part in parts])
+        _check_ids(path, ids, lines, body.count)
+        labels = Labels(
+            _joined([part.labels.data for part in parts], np.uint8),
+            _joined([part.labels.start for part in parts]) + shifts,
+            _joined([part.labels.stop for part in parts]) + shifts,
+        )
+        _check_distinct(path, labels, lines)
+        return labels.take(np.argsort(ids))
 
-    def _vocabulary(self, path: Path, rejects: Rejects) -> Labels:
-        count, lines = self._lines(path, rejects)
-        if count != len(lines):
-            raise SourceError(f"{path}:1: the header says {count} labels, the file has {len(lines)}")
-        labels: list[str | None] = [None] * count
-        for number, line in lines:
-            label, _, key = line.rpartition("\t")
-            if not label or not key.strip().isdecimal():
-                raise SourceError(f"{path}:{number}: expected `label<TAB>id`, found {line[:200]!r}")
-            if int(key) >= count:
-                raise SourceError(f"{path}:{number}: id {int(key)} is out of range, there are {count}")
-            if labels[int(key)] is not None:
-                raise SourceError(f"{path}:{number}: id {int(key)} is given a second time ({line[:200]!r})")
-            labels[int(key)] = label
-        if len(set(labels)) != count:
-            repeated = next(label for label in labels if labels.count(label) > 1)
-            raise SourceError(f"{path}: label {repeated!r} stands there more than once")
-        return Labels.from_strings([label for label in labels if label is not None])
-
-    def _triples(self, path: Path, entities: int, relations: int, rejects: Rejects) -> Array:
+    def _triples(self, path: Path, entities: int, relations: int, rejects: Rejects) -> Iterator[Array]:
         """Rows of (head, tail, relation) ids, checked."""
-        count, lines = self._lines(path, rejects)
-        if count != len(lines):
-            raise SourceError(f"{path}:1: the header says {count} triples, the file has {len(lines)}")
-        rows = []
-        for number, line in lines:
-            ids = line.split()
-            if len(ids) != 3 or not all(key.isdecimal() for key in ids):
-                rejects.add(path, number, "expected three ids: head tail relation", line)
-                continue
-            rows.append((int(ids[0]), int(ids[1]), int(ids[2]), number))
-        table = np.array(rows, OFFSET).reshape(-1, 4)
-        limits = (entities, entities, relations)
-        wrong = np.any([table[:, c] >= limit for c, limit in enumerate(limits)], axis=0)
-        if wrong.any():
-            swapped = bool((table[:, 1] < relations).all() and (table[:, 2] < entities).all())
-            hint = "; the columns look like head relation tail" if swapped else ""
-            for row in table[wrong]:
-                column = next(c for c, limit in enumerate(limits) if row[c] >= limit)
-                kind = ("head", "tail", "relation")[column]
-                text = " ".join(str(key) for key in row[:3])
-                reason = f"{kind} id {row[column]} is out of range, there are {limits[column]}{hint}"
-                rejects.add(path, int(row[3]), reason, text)
-        return table[~wrong, :3]
+        body = _Body(path)
+        limits = np.array([entities, entities, relations])
+        for chunk in body.chunks(self, rejects):
+            ids, lines = _read_ids(body, chunk, rejects)
+            wrong = (ids >= limits).any(axis=1)
+            if wrong.any():
+                swapped = bool((ids[:, 1] < relations).all() and (ids[:, 2] < entities).all())
+                hint = "; the columns look like head relation tail" if swapped else ""
+                for row, line in zip(ids[wrong].tolist(), lines[wrong].tolist(), strict=True):
+                    column = next(c for c in range(3) if row[c] >= limits[c])
+                    kind = ("head", "tail", "relation")[column]
+                    reason = f"{kind} id {row[column]} is out of range, there are {limits[column]}{hint}"
+                    rejects.add(path, line, reason, " ".join(map(str, row)))
+            yield ids[~wrong]
+        body.check_count("triples")
+
+
+class _Body:
+    """The lines of a file below the count that it opens with; `lines` is to count them, bad ones too."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.count = 0
+        self.lines = 0
+
+    def chunks(self, source: Source, rejects: Rejects) -> Iterator[LineChunk]:
+        """The lines after the first, which is read as the count."""
+        empty = True
+        for chunk in read_line_chunks(self.path, source, rejects):
+            if chunk.first_line == 1:
+                end = int(np.argmax(chunk.data == NEWLINE)) + 1
+                first = chunk.data[:end].tobytes().decode("utf-8").strip()
+                if not _is_number(first):
+                    raise SourceError(f"{self.path}:1: expected a count, found {first[:80]!r}")
+                self.count = int(first)
+                chunk = LineChunk(chunk.data[end:], 2, chunk.emptied)
+            empty = False
+            if chunk.data.shape[0]:
+                yield chunk
+        if empty:
+            raise SourceError(f"{self.path}:1: expected a count, the file is empty")
+
+    def check_count(self, noun: str) -> None:
+        """Compare what was announced with what came."""
+        if self.count != self.lines:
+            raise SourceError(f"{self.path}:1: the header says {self.count} {noun}, the file has {self.lines}")
+
+
+class _LabelLines(NamedTuple):
+    """Labels, their ids and the numbers of their lines."""
+
+    labels: Labels
+    ids: Array
+    lines: Array
+
+
+def _read_labels(path: Path, chunk: LineChunk) -> _LabelLines:
+    start, stop, found = split_fields(chunk.data, 2)
+    _cut_line_ends(chunk.data, start, stop)
+    ids = decimals(chunk.data, start[:, 1], stop[:, 1])
+    kept = (found == 2) & (ids >= 0) & (start[:, 0] < stop[:, 0])
+    for i, begin, end in _lines_at(chunk, ~kept):
+        # Rare: an empty line, blanks around the id, or tabs in the label.
+        line = chunk.data[begin:end].tobytes().decode("utf-8").removesuffix("\r")
+        label, _, key = line.rpartition("\t")
+        if line.strip():
+            if not label or not _is_number(key.strip()):
+                raise SourceError(f"{path}:{chunk.first_line + i}: expected `label<TAB>id`, found {line[:200]!r}")
+            start[i, 0], stop[i, 0] = begin, begin + len(label.encode("utf-8"))
+            ids[i] = int(key)
+            kept[i] = True
+    labels = Labels(chunk.data, start[kept, 0], stop[kept, 0])
+    return _LabelLines(labels, ids[kept], np.flatnonzero(kept) + chunk.first_line)
+
+
+def _read_ids(body: _Body, chunk: LineChunk, rejects: Rejects) -> tuple[Array, Array]:
+    """Three numbers a line, with tabs or blanks between them, and the numbers of these lines."""
+    data = np.where(chunk.data == TAB, np.uint8(SPACE), chunk.data)
+    start, stop, found = split_fields(data, 3, " ")
+    _cut_line_ends(data, start, stop)
+    ids = decimals(data, start.ravel(), stop.ravel()).reshape(-1, 3)
+    kept = (found == 3) & (ids >= 0).all(axis=1)
+    body.lines += int(kept.sum())
+    for i, begin, end in _lines_at(chunk, ~kept):
+        line = chunk.data[begin:end].tobytes().decode("utf-8").removesuffix("\r")
+        keys = line.split()
+        number = chunk.first_line + i
+        body.lines += bool(keys) or number in chunk.emptied
+        if len(keys) == 3 and all(_is_number(key) for key in keys):
+            ids[i] = [int(key) for key in keys]
+            kept[i] = True
+        elif keys:
+            rejects.add(body.path, number, "expected three ids: head tail relation", line)
+    return ids[kept], np.flatnonzero(kept) + chunk.first_line
+
+
+def _lines_at(chunk: LineChunk, where: Array) -> Iterator[tuple[int, int, int]]:
+    """Number, begin and end of some lines of a chunk."""
+    if where.any():
+        ends = np.flatnonzero(chunk.data == NEWLINE)
+        for i in np.flatnonzero(where).tolist():
+            yield i, int(ends[i - 1]) + 1 if i else 0, int(ends[i])
+
+
+def _cut_line_ends(data: Array, start: Array, stop: Array) -> None:
+    """Take the CR of CRLF off the last column; no label stands there."""
+    last = stop[:, -1]
+    last -= (last > start[:, -1]) & (data[last - 1] == CARRIAGE_RETURN)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= MAX_DECIMAL_DIGITS
+
+
+def _joined(parts: list[Array], dtype: type = OFFSET) -> Array:
+    return np.concatenate([np.empty(0, dtype), *parts])
+
+
+def _check_ids(path: Path, ids: Array, lines: Array, count: int) -> None:
+    """As many ids as labels, each once, from 0 on."""
+    outside = np.flatnonzero(ids >= count)
+    if outside.shape[0]:
+        i = outside[0]
+        raise SourceError(f"{path}:{lines[i]}: id {ids[i]} is out of range, there are {count}")
+    order = np.argsort(ids, kind="stable")
+    again = order[1:][ids[order][1:] == ids[order][:-1]]
+    if again.shape[0]:
+        i = again.min()
+        raise SourceError(f"{path}:{lines[i]}: id {ids[i]} is given a second time")
+
+
+def _check_distinct(path: Path, labels: Labels, lines: Array) -> None:
+    digest = digests(labels.data, labels.start, labels.stop)
+    order = np.argsort(digest, kind="stable")
+    near = np.flatnonzero(digest[order][1:] == digest[order][:-1])
+    again = [int(order[n + 1]) for n in near if labels[int(order[n])] == labels[int(order[n + 1])]]
+    if again:
+        i = min(again)
+        raise SourceError(f"{path}:{lines[i]}: label {labels[i]!r} is given a second time")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from dkge_dist.graph.sources.base import Rejects, Source, TripleBatch
-from dkge_dist.graph.sources.delimited import read_table
+from dkge_dist.graph.sources.delimited import read_table, usable
 from dkge_dist.types import Split
 
 
@@ -22,7 +22,8 @@ class TsvSource(Source):
         self.bytes_total = sum(file.stat().st_size for file in self.files.values() if file.exists())
 
     def batches(self, rejects: Rejects) -> Iterator[TripleBatch]:
+        """Read the files one after the other."""
         for split, path in self.files.items():
             for table in read_table(path, 3, self, rejects):
-                head, relation, tail = table.columns
+                head, relation, tail = usable(table, path, rejects).columns
                 yield TripleBatch(head, relation, tail, split)

@@ -1,0 +1,28 @@
+"""Synthetic movie graphs for benchmarks, generated once and kept."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from dkge_dist import api
+
+
+def movies(work: Path, preset: str, nights: int = 1, full: bool = False) -> Path:
+    """The folder of a generated graph; made if it is not there yet."""
+    folder = work / f"{preset}-{nights}{'-full' if full else ''}"
+    if not (folder / "done.json").exists():
+        report = api.synth(folder, preset, nights=nights, full=full)
+        (folder / "done.json").write_text(json.dumps(report))
+    return folder
+
+
+def store_of(work: Path, preset: str, nights: int = 1) -> Path:
+    """A store holding the graph and its nights; made if it is not there yet."""
+    folder = movies(work, preset, nights)
+    store = work / f"{preset}-{nights}-store"
+    sources = [folder / "snapshot-000.tsv", *sorted(folder.glob("night-*.changes"))]
+    present = len(api.log(store)["versions"]) if store.exists() else 0
+    for source in sources[present:]:
+        api.ingest(store, source)
+    return store
