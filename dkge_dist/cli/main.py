@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import click
 import typer
 
 from dkge_dist.cli.output import emit, print_json, progress_bar, table
@@ -22,6 +21,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Embeddings of knowledge graphs that change every night.",
 )
+
+# Click's UsageError, by a name that is there whether typer stands on click or has it inside.
+WRONG_USAGE: Any = typer.BadParameter.__base__
 
 StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="The store: a folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -204,12 +206,12 @@ def main() -> None:
         code = app(standalone_mode=False)
         sys.stdout.flush()
         sys.exit(code)
-    except click.UsageError as error:
+    except WRONG_USAGE as error:
         error.show()
         _fail(error.format_message(), error.exit_code, told=True)
     except DkgeError as error:
         _fail(str(error), 2 if isinstance(error, UsageError) else 1)
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         _fail("interrupted", 1)
     except BrokenPipeError:
         # Whoever read our output has seen enough; Python must not try to flush the rest on its way out.

@@ -4,8 +4,8 @@ All of them release the GIL and are cached on disk. `parallel_kernel` is for loo
 The thread-safe request matters: numba's fallback layer aborts the process when two Python threads run kernels at
 once, which the batch prefetcher does.
 
-A trap: inside `prange`, a write through a field of a tuple (`out.head[i] = ...`) is silently lost. Take the array out of
-the tuple before the loop.
+A trap: inside `prange`, a write through a field of a tuple (`out.head[i] = ...`) is silently lost. Take the array out
+of the tuple before the loop.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def parallel_kernel(function: F) -> F:
     return _compiled(function, parallel=True)
 
 
-def _compiled(function: F, **flags: bool) -> F:
+def _compiled(function: F, parallel: bool = False) -> F:
     """Compile lazily, cached in a folder of its own.
 
     Numba's cache notices when the file of a kernel changes, but not the file of a step that was compiled into it: after
@@ -57,7 +57,7 @@ def _compiled(function: F, **flags: bool) -> F:
     before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
     numba.config.CACHE_DIR = _cache_folder(Path(function.__code__.co_filename))  # type: ignore[attr-defined]
     try:
-        return cast(F, njit(cache=True, nogil=True, **flags)(function))
+        return cast(F, njit(cache=True, nogil=True, parallel=parallel)(function))
     finally:
         numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
 

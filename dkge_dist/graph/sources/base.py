@@ -79,3 +79,13 @@ class Source(ABC):
     @abstractmethod
     def batches(self, rejects: Rejects) -> Iterator[TripleBatch]:
         """Read everything once, in bounded memory."""
+
+
+class SplitFilesSource(Source):
+    """One file of triples, or a train file with valid and test files beside it (`files`)."""
+
+    def __init__(self, path: Path, files: dict[Split, Path] | None = None) -> None:
+        super().__init__(path)
+        self.files = files or {Split.TRAIN: path}
+        self.brings_splits = files is not None and len(files) > 1
+        self.bytes_total = sum(file.stat().st_size for file in self.files.values() if file.exists())

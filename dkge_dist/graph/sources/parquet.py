@@ -16,24 +16,18 @@ import pyarrow.parquet as pq
 
 from dkge_dist.graph.labels import Labels
 from dkge_dist.graph.sources import files as source_files
-from dkge_dist.graph.sources.base import Rejects, Source, SourceError, TripleBatch
-from dkge_dist.types import Array, Split
+from dkge_dist.graph.sources.base import Rejects, SourceError, SplitFilesSource, TripleBatch
+from dkge_dist.types import Array
 
 COLUMNS = ("h", "r", "t")
 MAX_BATCH_ROWS = 1 << 17
 READ_BUFFER_BYTES = 1 << 20
 
 
-class ParquetSource(Source):
+class ParquetSource(SplitFilesSource):
     """A row with a null, an empty label or broken UTF-8 in one of the three columns is a bad line."""
 
     format = "parquet"
-
-    def __init__(self, path: Path, files: dict[Split, Path] | None = None) -> None:
-        super().__init__(path)
-        self.files = files or {Split.TRAIN: path}
-        self.brings_splits = files is not None and len(files) > 1
-        self.bytes_total = sum(file.stat().st_size for file in self.files.values() if file.exists())
 
     def batches(self, rejects: Rejects) -> Iterator[TripleBatch]:
         for split, path in self.files.items():

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
-from dkge_dist.graph.sources.base import Rejects, Source, TripleBatch
+from dkge_dist.graph.sources.base import Rejects, SplitFilesSource, TripleBatch
 from dkge_dist.graph.sources.delimited import read_table, usable
-from dkge_dist.types import Split
 
 
-class TsvSource(Source):
+class TsvSource(SplitFilesSource):
     """Labels are the bytes between the tabs: no quoting, no escapes, so every label round-trips exactly."""
 
     format = "tsv"
-
-    def __init__(self, path: Path, files: dict[Split, Path] | None = None) -> None:
-        super().__init__(path)
-        self.files = files or {Split.TRAIN: path}
-        self.brings_splits = files is not None and len(files) > 1
-        self.bytes_total = sum(file.stat().st_size for file in self.files.values() if file.exists())
 
     def batches(self, rejects: Rejects) -> Iterator[TripleBatch]:
         """Read the files one after the other."""
