@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.movies import store_of
 from benchmarks.report import options, publish
 from dkge_dist.graph.topology import Topology
-from dkge_dist.kernels.adjacency import padded_blocks, ragged
+from dkge_dist.kernels.adjacency import WIDTHS, padded_blocks, ragged
 from dkge_dist.kernels.contexts import Contexts, Sampling, build_contexts
 from dkge_dist.kernels.csr import list_sizes
 from dkge_dist.store.store import Store
@@ -30,14 +30,15 @@ def contexts_per_second(topology: Topology, digest: Array, rows: Array, finish: 
 
 
 def plain_python(topology: Topology, digest: Array, rows: Array) -> float:
-    """Contexts a second of the twin in tests/reference.py, on the same graph given as sets."""
+    """Padded contexts a second of the twin in tests/reference.py, on the same graph given as sets."""
     base = topology.neighbours
     near = {int(r): set(base.entries[base.indptr[r] : base.indptr[r + 1]].tolist()) for r in rows}
     for r in {v for vertices in near.values() for v in vertices} - near.keys():
         near[r] = set(base.entries[base.indptr[r] : base.indptr[r + 1]].tolist())
     began = time.perf_counter()
     for row in rows:
-        reference.normalised_adjacency(reference.entity_context(near, digest, *SAMPLING, int(row)))
+        context = reference.entity_context(near, digest, *SAMPLING, int(row))
+        reference.padded_adjacency(context, next(width for width in WIDTHS if width >= len(context[0])))
     return rows.shape[0] / (time.perf_counter() - began)
 
 

@@ -68,6 +68,18 @@ def normalised_adjacency(context: Context) -> np.ndarray:
     return scale @ a_hat @ scale
 
 
+def padded_adjacency(context: Context, width: int) -> list[list[float]]:
+    """The same as a padded block, in plain Python."""
+    vertices, edges = context
+    degree = [1 + sum((v, other) in edges for other in vertices) for v in vertices]
+    block = [[0.0] * width for _ in range(width)]
+    for i, v in enumerate(vertices):
+        for j, other in enumerate(vertices):
+            if i == j or (v, other) in edges:
+                block[i][j] = (degree[i] * degree[j]) ** -0.5
+    return block
+
+
 Path = tuple[int, ...]
 
 

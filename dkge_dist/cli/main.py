@@ -24,6 +24,8 @@ app = typer.Typer(
 
 # Click's UsageError, by a name that is there whether typer stands on click or has it inside.
 WRONG_USAGE: Any = typer.BadParameter.__base__
+INTERRUPTED = 130
+"""What newer typers make of an interrupt; older ones abort."""
 
 StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="The store: a folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -204,6 +206,8 @@ def main() -> None:
             stream.reconfigure(errors="backslashreplace")
     try:
         code = app(standalone_mode=False)
+        if code == INTERRUPTED:
+            raise KeyboardInterrupt
         sys.stdout.flush()
         sys.exit(code)
     except WRONG_USAGE as error:

@@ -32,16 +32,6 @@ class Labels:
         """The labels at `where` (indices, mask or slice), over the same bytes."""
         return Labels(self.data, self.start[where], self.stop[where])
 
-    def to_arrow(self) -> pa.LargeStringArray:
-        """A compact Arrow column holding copies of just these labels."""
-        length = self.stop - self.start
-        offsets = np.zeros(len(self) + 1, OFFSET)
-        np.cumsum(length, out=offsets[1:])
-        # Position of every byte of the result in `data`: its own index, shifted by how far its label was moved.
-        shift = np.repeat(self.start - offsets[:-1], length)
-        values = self.data[np.arange(offsets[-1], dtype=OFFSET) + shift]
-        return pa.LargeStringArray.from_buffers(len(self), pa.py_buffer(offsets), pa.py_buffer(values))
-
     @staticmethod
     def from_arrow(column: pa.Array | pa.ChunkedArray) -> Labels:
         """Over the buffers of an Arrow string column without nulls; copies only what is not plain large_string."""

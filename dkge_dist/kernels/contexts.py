@@ -20,8 +20,8 @@ from dkge_dist.kernels.jit import frozen, parallel_kernel, prange, subkernel
 from dkge_dist.kernels.triples import sort_range
 from dkge_dist.types import ROW, Array
 
-MERGE_FACTOR = 4
-"""Lists up to this many times the context's size are merged with it, longer ones are searched."""
+SCAN_UP_TO, SCAN_FACTOR = 48, 4
+"""Lists up to this long, or up to so many times the context's size, are scanned; longer ones are searched."""
 
 CHUNK = 32
 """Contexts that one thread builds with the same scratch memory."""
@@ -62,13 +62,14 @@ def _sift(priority, vertex, size, at):  # type: ignore[no-untyped-def]
 
 
 @subkernel
-def bottom_k_offer(priority, vertex, size, room, candidate, rank):  # type: ignore[no-untyped-def]
-    """Put a candidate into the bottom-k heap if it belongs there and is not there yet. The new size."""
+def bottom_k_offer(priority, vertex, size, room, candidate, rank, repeats):  # type: ignore[no-untyped-def]
+    """Put a candidate into the bottom-k heap if it belongs there (and, with `repeats`, is not there yet). The size."""
     if size == room and (rank > priority[0] or (rank == priority[0] and candidate >= vertex[0])):
         return size
-    for i in range(size):
-        if vertex[i] == candidate:
-            return size
+    if repeats:
+        for i in range(size):
+            if vertex[i] == candidate:
+                return size
     if size == room:
         priority[0], vertex[0] = rank, candidate
         _sift(priority, vertex, size, 0)
@@ -84,7 +85,6 @@ def bottom_k_offer(priority, vertex, size, room, candidate, rank):  # type: igno
 def _sample(adjacency, digest, sampling, row, vertices, priority, heap):  # type: ignore[no-untyped-def]
     """Fill `vertices` with the object and its sample; the number of vertices."""
     vertices[0] = row
-    key = combine(np.uint64(sampling.seed), digest[row])
     size, layer = 1, 0
     for _hop in range(sampling.hops):
         room = sampling.cap + 1 - size
@@ -96,6 +96,7 @@ def _sample(adjacency, digest, sampling, row, vertices, priority, heap):  # type
                 size += 1
         else:
             found = 0
+            key = combine(np.uint64(sampling.seed), digest[row])
             for v in range(layer, layer_end):
                 patched, begin, end = locate(adjacency, vertices[v])
                 for k in range(begin, end):
@@ -104,7 +105,8 @@ def _sample(adjacency, digest, sampling, row, vertices, priority, heap):  # type
                     for other in range(layer_end):
                         nearer |= vertices[other] == candidate
                     if not nearer:
-                        found = bottom_k_offer(priority, heap, found, room, candidate, combine(key, digest[candidate]))
+                        rank = combine(key, digest[candidate])
+                        found = bottom_k_offer(priority, heap, found, room, candidate, rank, layer > 0)
             for i in range(found):
                 vertices[size + i] = heap[i]
             size += found
@@ -123,34 +125,42 @@ def join_vertices(mask, i, j):  # type: ignore[no-untyped-def]
 
 
 @subkernel
-def _merge_edges(adjacency, vertices, size, i, patched, k, end, mask):  # type: ignore[no-untyped-def]
-    """Edges of vertex i to all vertices but the object, by walking its list beside the sorted vertices."""
-    j = 1
-    while k < end and j < size:
+def _scan_edges(adjacency, vertices, size, signature, i, patched, begin, end, mask):  # type: ignore[no-untyped-def]
+    """Edges of vertex i to all vertices but the object, by scanning its list.
+
+    Nearly all neighbours are no vertices of the context: one bit of a signature rules most of them out, in a branch that
+    the processor predicts.
+    """
+    for k in range(begin, end):
         neighbour = entry(adjacency, patched, k)
-        if neighbour == vertices[j]:
-            join_vertices(mask, i, j)
-            j += 1
-            k += 1
-        elif neighbour < vertices[j]:
-            k += 1
-        else:
-            j += 1
+        if (signature[(neighbour >> 6) & 3] >> np.uint64(neighbour & 63)) & np.uint64(1):
+            low, high = 1, size
+            while low < high:
+                middle = (low + high) >> 1
+                if vertices[middle] < neighbour:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low < size and vertices[low] == neighbour:
+                join_vertices(mask, i, low)
 
 
 @subkernel
-def _edges(adjacency, vertices, size, one_hop, mask, patched, begin, end):  # type: ignore[no-untyped-def]
-    """Set the mask bits of all edges among the vertices. The last three arguments are scratch."""
+def _edges(adjacency, vertices, size, one_hop, mask, lists, signature):  # type: ignore[no-untyped-def]
+    """Set the mask bits of all edges among the vertices. The last two arguments are scratch."""
+    patched, begin, end = lists
+    signature[:] = 0
     for i in range(size):
         patched[i], begin[i], end[i] = locate(adjacency, vertices[i])
+        signature[(vertices[i] >> 6) & 3] |= np.uint64(1) << np.uint64(vertices[i] & 63)
         for w in range(mask.shape[1]):
             mask[i, w] = 0
-    long = MERGE_FACTOR * size
+    long = max(SCAN_UP_TO, SCAN_FACTOR * size)
     for i in range(1, size):
         if one_hop or has(adjacency, patched[i], begin[i], end[i], vertices[0]):
             join_vertices(mask, 0, i)
         if end[i] - begin[i] <= long:
-            _merge_edges(adjacency, vertices, size, i, patched[i], begin[i], end[i], mask)
+            _scan_edges(adjacency, vertices, size, signature, i, patched[i], begin[i], end[i], mask)
             continue
         # Edges to short lists are found from there; between two long ones the shorter is searched.
         for j in range(i + 1, size):
@@ -195,11 +205,11 @@ def _build(adjacency, digest, sampling, rows, size, vertices, mask):  # type: ig
         first, last = chunk * CHUNK, min(rows.shape[0], (chunk + 1) * CHUNK)
         seen[chunk] = _warm(adjacency, rows, first, last, sampling.cap)
         priority, heap = np.empty(places, np.uint64), np.empty(places, np.int32)
-        patched = np.empty(places, np.bool_)
-        begin, end = np.empty(places, np.int64), np.empty(places, np.int64)
+        lists = (np.empty(places, np.bool_), np.empty(places, np.int64), np.empty(places, np.int64))
+        signature = np.empty(4, np.uint64)
         for b in range(first, last):
             size[b] = _sample(adjacency, digest, sampling, rows[b], vertices[b], priority, heap)
-            _edges(adjacency, vertices[b], size[b], sampling.hops == 1, mask[b], patched, begin, end)
+            _edges(adjacency, vertices[b], size[b], sampling.hops == 1, mask[b], lists, signature)
 
 
 def build_contexts(neighbours: Adjacency, digest: Array, sampling: Sampling, rows: Array) -> Contexts:

@@ -24,7 +24,7 @@ from numba import njit, prange
 
 from dkge_dist.types import Array
 
-__all__ = ["frozen", "kernel", "parallel_kernel", "prange", "set_threads", "subkernel", "threads"]
+__all__ = ["fast_parallel_kernel", "frozen", "kernel", "parallel_kernel", "prange", "set_threads", "subkernel", "threads"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -48,7 +48,15 @@ def parallel_kernel(function: F) -> F:
     return _compiled(function, parallel=True)
 
 
-def _compiled(function: F, parallel: bool = False) -> F:
+def fast_parallel_kernel(function: F) -> F:
+    """A parallel kernel on floats whose sums may be reordered and fused, so that they use the whole vector units.
+
+    The order is fixed at compile time: one machine gives one result, also with another number of threads.
+    """
+    return _compiled(function, parallel=True, fastmath={"reassoc", "contract", "nsz"})
+
+
+def _compiled(function: F, parallel: bool = False, fastmath: set[str] | bool = False) -> F:
     """Compile lazily, cached in a folder of its own.
 
     Numba's cache notices when the file of a kernel changes, but not the file of a step that was compiled into it: after
@@ -57,7 +65,7 @@ def _compiled(function: F, parallel: bool = False) -> F:
     before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
     numba.config.CACHE_DIR = _cache_folder(Path(function.__code__.co_filename))  # type: ignore[attr-defined]
     try:
-        return cast(F, njit(cache=True, nogil=True, parallel=parallel)(function))
+        return cast(F, njit(cache=True, nogil=True, parallel=parallel, fastmath=fastmath)(function))
     finally:
         numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
 

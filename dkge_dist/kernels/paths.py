@@ -245,7 +245,7 @@ def _build(left, right, bits, digest, sampling, rows, size, vertices, mask):  # 
             length, found, room = _path_length(right[at], bits), 0, sampling.cap + 1 - n
             while at < end and _path_length(right[at], bits) == length:
                 rank = combine(key, _path_digest(right[at], bits, digest))
-                found = bottom_k_offer(priority, heap, found, room, right[at], rank)
+                found = bottom_k_offer(priority, heap, found, room, right[at], rank, False)
                 at += 1
             vertices[b, n : n + found] = heap[:found]
             n += found

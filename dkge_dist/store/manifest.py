@@ -98,12 +98,17 @@ class Manifest(Entry):
     snapshot: SnapshotEntry
 
     def to_json(self) -> bytes:
-        """The bytes whose checksum names this version to its children.
+        """The bytes whose checksum names this version to its children."""
+        return sealed(self.model_dump_json(indent=1))
 
-        They open with the checksum of everything after it: for the newest version no child vouches.
-        """
-        body = self.model_dump_json(indent=1).encode().removeprefix(b"{\n") + b"\n"
-        return b'{\n "sha256": "%s",\n' % hashlib.sha256(body).hexdigest().encode() + body
+
+def sealed(content: str) -> bytes:
+    """An indented JSON object that opens with the checksum of everything after it.
+
+    The newest version needs it: older ones have a child that vouches for them.
+    """
+    body = content.removeprefix("{\n").encode() + b"\n"
+    return b'{\n "sha256": "%s",\n' % hashlib.sha256(body).hexdigest().encode() + body
 
 
 def parse_manifest(data: bytes, where: str) -> Manifest:

@@ -109,7 +109,7 @@ class LocalStorage:
     def staging(self) -> Iterator[Staging]:
         """A private folder for parts on their way; it is gone afterwards, whatever happens."""
         folder = self.root / "staging" / secrets.token_hex(8)
-        _make_directory(folder)
+        folder.mkdir(parents=True)
         try:
             yield Staging(self, folder)
         finally:

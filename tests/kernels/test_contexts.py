@@ -66,6 +66,7 @@ def test_ragged_and_padded_hold_the_same_normalised_adjacency(graph: RandomGraph
             assert block.size[k] == n
             assert block.vertices[k].tolist() == vertices + [PADDING] * (width - n)
             np.testing.assert_allclose(block.adjacency[k, :n, :n], dense, rtol=1e-6)
+            np.testing.assert_allclose(block.adjacency[k], reference.padded_adjacency(expected[b], width), rtol=1e-6)
             assert not block.adjacency[k, n:].any()
             assert not block.adjacency[k, :, n:].any()
 

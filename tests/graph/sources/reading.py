@@ -1,0 +1,48 @@
+"""What a source says, as plain Python values."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dkge_dist.graph.sources.base import Rejects, Source, SourceError
+from dkge_dist.types import Split
+from tests.graphs import Labelled
+
+Read = list[tuple[Split, Labelled]]
+
+
+def read(source: Source, rejects: Rejects | None = None) -> Read:
+    """Every triple with its split, in order."""
+    found: Read = []
+    for batch in source.batches(rejects or Rejects()):
+        found += [(batch.split, triple) for triple in zip(batch.head, batch.relation, batch.tail, strict=True)]
+    return found
+
+
+def triples(source: Source, rejects: Rejects | None = None) -> list[Labelled]:
+    return [triple for _, triple in read(source, rejects)]
+
+
+def signed(source: Source, rejects: Rejects | None = None) -> list[tuple[str, Labelled]]:
+    """Every triple of a change file with its sign, in order."""
+    found: list[tuple[str, Labelled]] = []
+    for batch in source.batches(rejects or Rejects()):
+        assert batch.deleted is not None
+        columns = zip(batch.head, batch.relation, batch.tail, strict=True)
+        found += [("-" if gone else "+", triple) for gone, triple in zip(batch.deleted, columns, strict=True)]
+    return found
+
+
+def refusal(source: Source, rejects: Rejects | None = None) -> str:
+    """What is said about a source that cannot be used."""
+    with pytest.raises(SourceError) as caught:
+        read(source, rejects)
+    return str(caught.value)
+
+
+def written(path: Path, content: bytes | str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
+    return path

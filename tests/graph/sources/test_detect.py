@@ -1,0 +1,306 @@
+"""Which reader a source gets, by what is in it; and what is said of sources that no reader is for."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dkge_dist.graph.sources.base import SourceError
+from dkge_dist.graph.sources.debian import DebianSource
+from dkge_dist.graph.sources.detect import APT_LISTS, FORMATS, SourceOptions, detect, open_source
+from dkge_dist.graph.sources.imdb import ImdbSource
+from dkge_dist.graph.sources.ntriples import NTriplesSource
+from dkge_dist.types import Split, UsageError
+from tests.graph.sources.reading import refusal, triples, written
+
+TSV = "a\tr\tb\nb\tr\tc\n"
+NTRIPLES = "<urn:a> <urn:r> <urn:b> .\n"
+CHANGES = "+\ta\tr\tb\n"
+PACKAGES = "Package: a\nDepends: b\n"
+
+
+def parquet(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"h": ["a"], "r": ["r"], "t": ["b"]}), path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "format"),
+    [
+        ("graph.tsv", TSV, "tsv"),
+        ("graph", TSV, "tsv"),
+        ("graph.csv", TSV, "tsv"),
+        ("graph.tsv", "\ufeff" + TSV, "tsv"),
+        ("graph.tsv", "\n\r\n" + TSV, "tsv"),
+        ("graph.tsv", "not a triple\n", "tsv"),
+        ("graph.txt", "a\tr\tb\tc\n", "tsv"),
+        ("graph.tsv", "<a>\t<r>\t<b>\n", "tsv"),
+        ("graph", "<http://x/a>\t<http://x/r>\t<http://x/b.>\n", "tsv"),
+        ("graph", "<a>\tr\tb.\n", "tsv"),
+        ("graph", "_:a\tr\tb\n", "tsv"),
+        ("graph", "#tag\tr\tb\n", "tsv"),
+        ("graph", "#tag\tr\tb\na\tr\t#tag\n", "tsv"),
+        ("graph", "+\tr\tb\n", "tsv"),
+        ("graph", "+a\tr\tb\nc\tr\td\n", "tsv"),
+        ("graph", "+49\tr\tb\n+50\tr\tb\n", "tsv"),
+        ("graph", "-\tr\tb\n", "tsv"),
+        ("graph", "Package\tr\tb\n", "tsv"),
+        ("graph", "PAR\tr\tb\n", "tsv"),
+        ("graph", "x" * 100_000 + "\tr\tb\n", None),
+        ("graph.tsv", "x" * 100_000 + "\tr\tb\n", "tsv"),
+        ("graph.nt", NTRIPLES, "ntriples"),
+        ("graph", NTRIPLES, "ntriples"),
+        ("graph.txt", NTRIPLES, "ntriples"),
+        ("graph", "# comment\n\n" + NTRIPLES, "ntriples"),
+        ("graph", "\ufeff" + NTRIPLES, "ntriples"),
+        ("graph", '_:a <urn:r> "text with <b> ."@en .\r\n', "ntriples"),
+        ("graph", "<urn:a>\t<urn:r>\t<urn:b>\t.\n", "ntriples"),
+        ("graph", "<urn:a>\t<urn:r>\t<urn:b> .\n", "ntriples"),
+        ("graph", '<urn:a> <urn:r> "1"^^<urn:int> . # one\n', "ntriples"),
+        ("graph.nt", TSV, "ntriples"),
+        ("night.changes", CHANGES, "changes"),
+        ("night", CHANGES, "changes"),
+        ("night.txt", "-\ta\tr\tb\n", "changes"),
+        ("night", "\ufeff" + CHANGES, "changes"),
+        ("night.changes", "+a\tr\tb\n", "changes"),
+        ("night.changes", "rubbish\n", "changes"),
+        ("Packages", PACKAGES, "debian"),
+        ("mirror_dists_sid_main_binary-amd64_Packages", PACKAGES, "debian"),
+        ("metadata.txt", PACKAGES, "debian"),
+    ],
+)
+def test_files(tmp_path: Path, name: str, content: str, format: str | None) -> None:
+    path = written(tmp_path / name, content)
+    if format is None:
+        with pytest.raises(SourceError, match="no format this program knows"):
+            detect(path)
+        return
+    assert detect(path) == format
+    assert open_source(path).format == format
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, lzma.compress])
+@pytest.mark.parametrize(
+    ("name", "content", "format"),
+    [
+        ("graph.tsv", TSV, "tsv"),
+        ("graph.nt", NTRIPLES, "ntriples"),
+        ("graph", NTRIPLES, "ntriples"),
+        ("night", CHANGES, "changes"),
+        ("night.changes", "+a\tr\tb\n", "changes"),
+        ("Packages", PACKAGES, "debian"),
+    ],
+)
+def test_compressed_files(tmp_path: Path, compress: object, name: str, content: str, format: str) -> None:
+    for ending in ("", ".gz", ".xz"):
+        path = written(tmp_path / f"{name}{ending}", compress(content.encode()))  # type: ignore[operator]
+        assert detect(path) == format
+
+
+def test_parquet_files(tmp_path: Path) -> None:
+    assert detect(parquet(tmp_path / "graph.parquet")) == "parquet"
+    assert detect(parquet(tmp_path / "graph")) == "parquet"
+
+
+@pytest.mark.parametrize(
+    ("names", "format"),
+    [
+        (["entity2id.txt", "train2id.txt"], "openke"),
+        (["entity2id.txt", "train.tsv"], "openke"),
+        (["title.basics.tsv.gz"], "imdb"),
+        (["title.basics.tsv"], "imdb"),
+        (["train.tsv"], "tsv"),
+        (["train.txt", "valid.txt", "test.txt"], "tsv"),
+        (["train.tsv.gz", "dev.tsv.gz", "notes.md"], "tsv"),
+        (["train.parquet", "test.parquet"], "parquet"),
+        (["train.parquet", "train.tsv"], "parquet"),
+        (["Packages"], "debian"),
+        (["Packages.xz", "Release"], "debian"),
+        (["deb.example_dists_sid_main_binary-amd64_Packages.lz4"], "debian"),
+    ],
+)
+def test_folders(tmp_path: Path, names: list[str], format: str) -> None:
+    for name in names:
+        written(tmp_path / name, "")
+    assert detect(tmp_path) == format
+
+
+@pytest.mark.parametrize("names", [[], ["valid.tsv", "test.tsv"], ["train2id.txt"], ["graph.tsv"], ["train"]])
+def test_folders_that_nobody_knows(tmp_path: Path, names: list[str]) -> None:
+    for name in names:
+        written(tmp_path / name, TSV)
+    with pytest.raises(SourceError) as caught:
+        open_source(tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path}: not a folder this program knows: looked for ")
+    for wanted in ("entity2id.txt", "title.basics.tsv", "train.tsv", "train.parquet", "Packages"):
+        assert wanted in str(caught.value)
+
+
+def test_files_of_the_splits(tmp_path: Path) -> None:
+    for name in ("train.txt", "validation.tsv", "test.txt.gz"):
+        content = TSV.encode()
+        written(tmp_path / name, gzip.compress(content) if name.endswith("gz") else content)
+    source = open_source(tmp_path)
+    assert source.brings_splits
+    assert source.files == {  # type: ignore[attr-defined]
+        Split.TRAIN: tmp_path / "train.txt",
+        Split.VALID: tmp_path / "validation.tsv",
+        Split.TEST: tmp_path / "test.txt.gz",
+    }
+    assert len(triples(source)) == 6
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("train.tsv", "train.txt"), ("train.txt", "train.txt.gz"), ("valid.tsv", "dev.tsv")]
+)
+def test_a_split_that_is_there_twice(tmp_path: Path, first: str, second: str) -> None:
+    for name in ("train.tsv", first, second):
+        written(tmp_path / name, TSV)
+    if first == "train.txt":
+        (tmp_path / "train.tsv").unlink()
+    with pytest.raises(SourceError, match="keep the one that is meant") as caught:
+        open_source(tmp_path)
+    assert str(caught.value) == f"{tmp_path / first}: is there as {second} too; keep the one that is meant"
+
+
+def test_a_folder_read_as_something_that_it_is_not(tmp_path: Path) -> None:
+    written(tmp_path / "graph.tsv", TSV)
+    for format, wanted in (("tsv", "train.tsv"), ("parquet", "train.parquet")):
+        with pytest.raises(SourceError, match="no train file in it") as caught:
+            open_source(tmp_path, format)
+        assert wanted in str(caught.value)
+    assert refusal(open_source(tmp_path, "openke")) == f"{tmp_path}/entity2id.txt: no such file"
+    assert refusal(open_source(tmp_path, "ntriples")) == f"{tmp_path}: Is a directory"
+    with pytest.raises(SourceError, match="Is a directory"):
+        open_source(tmp_path, "changes")
+
+
+def test_a_file_read_as_something_that_it_is_not(tmp_path: Path) -> None:
+    path = written(tmp_path / "graph.tsv", TSV)
+    assert refusal(open_source(path, "changes")).startswith(f"{path}:1: ")
+    assert refusal(open_source(path, "ntriples")).startswith(f"{path}:1: ")
+    assert refusal(open_source(path, "parquet")).startswith(f"{path}: not a Parquet file")
+    assert refusal(open_source(path, "openke")) == f"{path}/entity2id.txt: Not a directory"
+    with pytest.raises(SourceError, match="not a folder"):
+        open_source(path, "imdb")
+
+
+@pytest.mark.parametrize("content", ["", "\n", " \n\t\n\r\n", "\ufeff", "\ufeff\n"])
+@pytest.mark.parametrize("name", ["graph.tsv", "graph", "night.changes"])
+def test_empty_files(tmp_path: Path, name: str, content: str) -> None:
+    path = written(tmp_path / name, content)
+    with pytest.raises(SourceError) as caught:
+        open_source(path)
+    assert str(caught.value) == f"{path}: empty, no triples in it"
+
+
+def test_an_empty_gzip_file(tmp_path: Path) -> None:
+    path = written(tmp_path / "graph.tsv.gz", gzip.compress(b""))
+    with pytest.raises(SourceError, match="empty, no triples in it"):
+        open_source(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "shown"),
+    [
+        ("just words\n", "'just words'"),
+        ("a,r,b\n", "'a,r,b'"),
+        ("a\tb\n", "'a\\tb'"),
+        ('{"head": "a"}\n', '\'{"head": "a"}\''),
+        (b"\xff\xfea\x00\n\x00", "a\\x00"),
+        (b"BZh91AY&SY", "BZh91AY&SY"),
+    ],
+)
+def test_what_is_not_recognised_is_shown(tmp_path: Path, content: str | bytes, shown: str) -> None:
+    path = written(tmp_path / "graph", content)
+    with pytest.raises(SourceError) as caught:
+        open_source(path)
+    assert str(caught.value).startswith(f"{path}:1: no format this program knows (give --format): ")
+    assert shown in str(caught.value)
+
+
+def test_glued_signs_in_a_file_that_is_not_called_so(tmp_path: Path) -> None:
+    path = written(tmp_path / "night.txt", "+a\tr\tb\n-b\tr\tc\n")
+    with pytest.raises(SourceError, match="give --format changes, or tsv"):
+        open_source(path)
+    assert open_source(path, "changes").is_change
+    assert triples(open_source(path, "tsv")) == [("+a", "r", "b"), ("-b", "r", "c")]
+
+
+def test_damaged_compressed_files(tmp_path: Path) -> None:
+    content = gzip.compress(TSV.encode() * 100)
+    broken = bytearray(content)
+    broken[12] ^= 0xFF
+    for damaged in (content[:20], bytes(broken), content[:3]):
+        path = written(tmp_path / "graph.tsv.gz", damaged)
+        for format in ("auto", "changes"):
+            with pytest.raises(SourceError, match="damaged or truncated") as caught:
+                open_source(path, format)
+            assert str(caught.value).startswith(f"{path}: ")
+
+
+def test_sources_that_are_not_there(tmp_path: Path) -> None:
+    for format in ("auto", *FORMATS):
+        with pytest.raises(SourceError) as caught:
+            open_source(tmp_path / "absent", format)
+        assert str(caught.value) == f"{tmp_path}/absent: no such file or folder"
+
+
+def test_a_pipe(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    keep_open = os.open(path, os.O_RDWR)
+    try:
+        with pytest.raises(SourceError, match="a pipe cannot be read, give a file"):
+            open_source(path)
+    finally:
+        os.close(keep_open)
+
+
+def test_unknown_formats() -> None:
+    with pytest.raises(UsageError) as caught:
+        open_source(Path("absent"), "xml")
+    assert str(caught.value) == f"unknown format 'xml': one of auto, {', '.join(FORMATS)}"
+
+
+def test_apt_means_the_lists_that_apt_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    if APT_LISTS.exists():
+        source = open_source(Path("apt"), "debian")
+        assert isinstance(source, DebianSource)
+        assert source.path == APT_LISTS
+    else:
+        with pytest.raises(SourceError, match=str(APT_LISTS)):
+            open_source(Path("apt"), "debian")
+
+
+def test_options_reach_their_readers(tmp_path: Path) -> None:
+    written(tmp_path / "imdb" / "title.basics.tsv", "")
+    imdb = open_source(tmp_path / "imdb", options=SourceOptions(released_after=2013, key="name"))
+    assert isinstance(imdb, ImdbSource)
+    assert (imdb.released_after, imdb.key) == (2013, "name")
+    ntriples = open_source(written(tmp_path / "graph.nt", NTRIPLES), options=SourceOptions(literals=False))
+    assert isinstance(ntriples, NTriplesSource)
+    assert ntriples.literals is False
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (SourceOptions(released_after=2013), "--released-after is for imdb sources, this one is tsv"),
+        (SourceOptions(key="name"), "--key is for imdb sources, this one is tsv"),
+        (SourceOptions(literals=False), "--no-literals is for ntriples sources, this one is tsv"),
+    ],
+)
+def test_options_of_other_formats_are_refused(tmp_path: Path, options: SourceOptions, problem: str) -> None:
+    path = written(tmp_path / "graph.tsv", TSV)
+    with pytest.raises(UsageError) as caught:
+        open_source(path, options=options)
+    assert str(caught.value) == problem

@@ -1,0 +1,137 @@
+"""Diffs as values: composed, inverted and applied they do what Python sets do."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dkge_dist.graph.diff import Change, Diff
+from dkge_dist.kernels.triples import apply_change, canonical
+from dkge_dist.types import Split, Triples
+from tests.strategies import to_list, to_triples
+
+Triple = tuple[int, int, int]
+State = tuple[frozenset[Triple], frozenset[Triple], frozenset[Triple]]
+
+triples = st.tuples(st.integers(0, 4), st.integers(0, 2), st.integers(0, 4))
+sets = st.frozensets(triples, max_size=14)
+states = st.lists(st.tuples(sets, sets, sets), min_size=2, max_size=5)
+
+# One example is several snapshots.
+examples = settings(max_examples=50)
+
+
+def made(state: frozenset[Triple]) -> Triples:
+    return canonical(to_triples(sorted(state)))
+
+
+def pair(change: Change) -> tuple[set[Triple], set[Triple]]:
+    """As sets, after a look at the promises: both sides canonical, and no triple in both."""
+    for side in (change.added, change.deleted):
+        assert to_list(side) == to_list(canonical(side))
+    added, deleted = set(to_list(change.added)), set(to_list(change.deleted))
+    assert not added & deleted
+    return added, deleted
+
+
+def entities(state: State) -> set[int]:
+    return {row for split in state for head, _, tail in split for row in (head, tail)}
+
+
+def relations(state: State) -> set[int]:
+    return {relation for split in state for _, relation, _ in split}
+
+
+def diff(old: State, new: State) -> Diff:
+    changes = [Change.between(made(a), made(b)) for a, b in zip(old, new, strict=True)]
+    groups = []
+    for objects in (entities, relations):
+        groups += [objects(new) - objects(old), objects(old) - objects(new)]
+    return Diff.of(changes, *(np.array(sorted(group), np.int32) for group in groups))
+
+
+def plain(value: Diff) -> list[Any]:
+    groups = (value.emerging_entities, value.removed_entities, value.emerging_relations, value.removed_relations)
+    for group in groups:
+        assert group.tolist() == sorted(set(group.tolist()))
+    return [*(pair(change) for change in value.splits), *(group.tolist() for group in groups)]
+
+
+@given(sets, sets)
+def test_between_two_sets(old: frozenset[Triple], new: frozenset[Triple]) -> None:
+    assert pair(Change.between(made(old), made(new))) == (new - old, old - new)
+
+
+@given(sets, sets)
+def test_applying_leads_from_one_to_the_other(old: frozenset[Triple], new: frozenset[Triple]) -> None:
+    change = Change.between(made(old), made(new))
+    assert to_list(apply_change(made(old), change.added, change.deleted)) == to_list(made(new))
+    back = change.inverted()
+    assert to_list(apply_change(made(new), back.added, back.deleted)) == to_list(made(old))
+
+
+@examples
+@given(states)
+def test_composed_diffs_are_the_diff_from_first_to_last(states: list[State]) -> None:
+    net = Diff.none()
+    for old, new in itertools.pairwise(states):
+        net = net.then(diff(old, new))
+    assert plain(net) == plain(diff(states[0], states[-1]))
+
+
+@examples
+@given(states)
+def test_composition_may_be_bracketed_as_one_likes(states: list[State]) -> None:
+    steps = [diff(old, new) for old, new in itertools.pairwise(states)]
+    backwards = Diff.none()
+    for step in reversed(steps):
+        backwards = step.then(backwards)
+    assert plain(backwards) == plain(diff(states[0], states[-1]))
+
+
+@examples
+@given(states)
+def test_there_and_back_again_is_nothing(states: list[State]) -> None:
+    there = diff(states[0], states[1])
+    assert plain(there.inverted()) == plain(diff(states[1], states[0]))
+    nothing = there.then(there.inverted())
+    assert nothing.is_empty
+    assert plain(nothing) == plain(Diff.none())
+
+
+@examples
+@given(states)
+def test_a_diff_is_empty_only_if_nothing_changed(states: list[State]) -> None:
+    old, new = states[:2]
+    assert diff(old, new).is_empty == (old == new)
+    assert diff(old, old).is_empty
+
+
+@examples
+@given(states)
+def test_counts_are_the_sizes(states: list[State]) -> None:
+    old, new = states[:2]
+    expected = {
+        "emerging_entities": len(entities(new) - entities(old)),
+        "removed_entities": len(entities(old) - entities(new)),
+        "emerging_relations": len(relations(new) - relations(old)),
+        "removed_relations": len(relations(old) - relations(new)),
+    }
+    for split, suffix in ((Split.TRAIN, ""), (Split.VALID, "_valid"), (Split.TEST, "_test")):
+        if split is Split.TRAIN or old[split] != new[split]:
+            expected[f"added{suffix}"] = len(new[split] - old[split])
+            expected[f"deleted{suffix}"] = len(old[split] - new[split])
+    assert diff(old, new).counts() == expected
+
+
+def test_added_and_deleted_mean_train() -> None:
+    old: State = (frozenset({(0, 0, 1)}), frozenset({(2, 0, 3)}), frozenset())
+    new: State = (frozenset({(0, 0, 2)}), frozenset(), frozenset())
+    change = diff(old, new)
+    assert to_list(change.added) == [(0, 0, 2)]
+    assert to_list(change.deleted) == [(0, 0, 1)]
+    assert to_list(change.splits[Split.VALID].deleted) == [(2, 0, 3)]

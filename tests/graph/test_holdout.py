@@ -1,0 +1,235 @@
+"""The three promises of held-out cuts, over random evolving graphs that come as whole snapshots or as change files."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dkge_dist.graph.holdout import HeldOut
+from dkge_dist.graph.succession import Succession
+from dkge_dist.types import Split
+from tests.graphs import Chain, Labelled
+
+entities = st.sampled_from("abcdefghij")
+triples = st.tuples(entities, st.sampled_from("rst"), entities)
+counts = st.one_of(st.none(), st.integers(0, 6))
+
+
+# One example is some twenty snapshots.
+nights_at_random = settings(max_examples=25)
+
+
+class Night(NamedTuple):
+    triples: frozenset[Labelled]
+    wanted: HeldOut
+
+
+@st.composite
+def evolutions(draw: st.DrawFn) -> list[Night]:
+    """Nights that take away and bring some triples, old ones among them: those that return are the hard case."""
+    present = draw(st.frozensets(triples, max_size=30))
+    seen = present
+    nights = [Night(present, HeldOut(draw(counts), draw(counts)))]
+    for _ in range(draw(st.integers(0, 5))):
+        gone = draw(st.frozensets(st.sampled_from(sorted(present)), max_size=12)) if present else frozenset()
+        back = draw(st.frozensets(st.sampled_from(sorted(seen)), max_size=6)) if seen else frozenset()
+        come = draw(st.frozensets(triples, max_size=8))
+        present = (present - gone) | back | come
+        seen = seen | present
+        nights.append(Night(present, HeldOut(draw(counts), draw(counts))))
+    return nights
+
+
+def objects(triples: set[Labelled]) -> set[tuple[str, str]]:
+    """Entities and relations, told apart."""
+    ends = {("entity", label) for head, _, tail in triples for label in (head, tail)}
+    return ends | {("relation", relation) for _, relation, _ in triples}
+
+
+def play(nights: list[Night], by_change: bool, order: list[Labelled] | None = None) -> list[dict[Split, set[Labelled]]]:
+    """The splits after every night; `order` shuffles the lines and the rows."""
+    chain = Chain(order or [])
+    states = []
+    before: frozenset[Labelled] = frozenset()
+    for night in nights:
+        _step(chain, before, night, by_change, order)
+        states.append(chain.state)
+        before = night.triples
+    return states
+
+
+def _step(
+    chain: Chain, before: frozenset[Labelled], night: Night, by_change: bool, order: list[Labelled] | None = None
+) -> Succession:
+    def arranged(triples: frozenset[Labelled]) -> list[Labelled]:
+        return sorted(triples) if order is None else sorted(triples, key=order.index)
+
+    if not by_change:
+        return chain.full(arranged(night.triples), night.wanted)
+    signed = [("-", triple) for triple in arranged(before - night.triples)]
+    signed += [("+", triple) for triple in arranged(night.triples - before)]
+    return chain.change(signed, night.wanted)
+
+
+@nights_at_random
+@given(evolutions(), st.booleans())
+def test_everybody_alive_stands_in_train(nights: list[Night], by_change: bool) -> None:
+    for night, state in zip(nights, play(nights, by_change), strict=True):
+        assert set().union(*state.values()) == night.triples
+        assert sum(map(len, state.values())) == len(night.triples)
+        assert objects(state[Split.TRAIN]) == objects(set(night.triples))
+
+
+@nights_at_random
+@given(evolutions(), st.booleans())
+def test_held_out_stays_held_out_unless_somebody_needs_it_in_train(nights: list[Night], by_change: bool) -> None:
+    chain = Chain()
+    before: frozenset[Labelled] = frozenset()
+    for night in nights:
+        old = chain.state
+        counts = _step(chain, before, night, by_change).counts
+        new = chain.state
+        returned: set[Labelled] = set()
+        for split in (Split.VALID, Split.TEST):
+            still_there = old[split] & night.triples
+            returned |= still_there & new[Split.TRAIN]
+            assert still_there - returned <= new[split]
+        assert counts["returned_to_train"] == len(returned)
+        # Who had no other train triple to stand in; each of them takes one triple back at most.
+        unaided = (old[Split.TRAIN] & night.triples) | (night.triples - before)
+        stranded = objects(set(night.triples)) - objects(unaided)
+        assert len(returned) <= len(stranded)
+        assert all(objects({triple}) & stranded for triple in returned)
+        before = night.triples
+
+
+@nights_at_random
+@given(evolutions(), st.booleans())
+def test_what_was_ever_trained_on_is_never_held_out(nights: list[Night], by_change: bool) -> None:
+    trained: set[Labelled] = set()
+    for state in play(nights, by_change):
+        assert not trained & (state[Split.VALID] | state[Split.TEST])
+        trained |= state[Split.TRAIN]
+
+
+@nights_at_random
+@given(evolutions(), st.booleans())
+def test_as_many_as_wanted_and_the_missing_are_counted(nights: list[Night], by_change: bool) -> None:
+    chain = Chain()
+    before: frozenset[Labelled] = frozenset()
+    for night in nights:
+        old = chain.state
+        counts = _step(chain, before, night, by_change).counts
+        new = chain.state
+        missing = 0
+        for split, wanted in ((Split.VALID, night.wanted.valid), (Split.TEST, night.wanted.test)):
+            kept = old[split] & new[split]
+            if wanted is None:
+                assert new[split] == kept
+            else:
+                assert len(kept) <= len(new[split]) <= max(len(kept), wanted)
+                missing += max(0, wanted - len(new[split]))
+        assert counts["held_out_missing"] == missing
+        before = night.triples
+
+
+@nights_at_random
+@given(evolutions(), st.booleans(), st.randoms(use_true_random=False))
+def test_neither_the_order_of_lines_nor_that_of_rows_matters(
+    nights: list[Night], by_change: bool, random: object
+) -> None:
+    order = sorted({triple for night in nights for triple in night.triples})
+    random.shuffle(order)  # type: ignore[attr-defined]
+    assert play(nights, by_change, order) == play(nights, by_change)
+
+
+@nights_at_random
+@given(evolutions())
+def test_snapshots_and_changes_cut_alike(nights: list[Night]) -> None:
+    assert play(nights, by_change=True) == play(nights, by_change=False)
+
+
+def ring(size: int) -> list[Labelled]:
+    """Everybody stands in two triples."""
+    return [(f"e{i}", "r", f"e{(i + 1) % size}") for i in range(size)]
+
+
+def test_a_cut_takes_what_can_be_spared_and_no_more() -> None:
+    chain = Chain()
+    counts = chain.full(ring(10), HeldOut(valid=100)).counts
+    # A triple of a ring can be spared if neither neighbour was: at most every other one.
+    assert 3 <= len(chain.state[Split.VALID]) <= 5
+    assert counts["held_out_missing"] == 100 - len(chain.state[Split.VALID])
+
+
+def test_the_only_triple_of_a_relation_or_a_pair_is_not_held_out() -> None:
+    chain = Chain()
+    counts = chain.full([("a", "r", "b"), ("c", "s", "d"), ("d", "s", "c")], HeldOut(valid=3)).counts
+    assert len(chain.state[Split.VALID]) == 1
+    assert ("a", "r", "b") in chain.state[Split.TRAIN]
+    assert counts == {"held_out_missing": 2}
+
+
+def test_a_loop_alone_is_not_held_out_but_may_be_beside_another_triple() -> None:
+    alone, beside = Chain(), Chain()
+    alone.full([("a", "r", "a"), ("b", "r", "c")], HeldOut(test=2))
+    assert alone.state[Split.TEST] == set()
+    beside.full([("a", "r", "a"), ("a", "s", "b"), ("b", "s", "a"), ("c", "r", "c")], HeldOut(test=1))
+    assert beside.state[Split.TEST] <= {("a", "r", "a"), ("a", "s", "b"), ("b", "s", "a")}
+    assert len(beside.state[Split.TEST]) == 1
+
+
+def test_test_and_valid_are_cut_apart() -> None:
+    chain = Chain()
+    triples = [(f"e{i}", "r", f"e{j}") for i in range(12) for j in range(12)]
+    assert chain.full(triples, HeldOut(valid=20, test=30)).counts == {}
+    state = chain.state
+    assert (len(state[Split.VALID]), len(state[Split.TEST])) == (20, 30)
+    assert not state[Split.VALID] & state[Split.TEST]
+
+
+def test_a_larger_cut_holds_the_smaller_one() -> None:
+    triples = [(f"e{i}", "r", f"e{j}") for i in range(12) for j in range(12)]
+    cuts = []
+    for count in (5, 20, 40):
+        chain = Chain()
+        chain.full(triples, HeldOut(valid=count))
+        cuts.append(chain.state[Split.VALID])
+    assert cuts[0] < cuts[1] < cuts[2]
+
+
+def test_a_cut_from_more_candidates_than_are_looked_at_first() -> None:
+    """The smallest hashes may all belong to triples that nobody can spare."""
+    lonely = [(f"head{i}", "r", f"tail{i}") for i in range(6000)]
+    spare = [("hub", "r", f"leaf{i % 40}") for i in range(40)] + [("hub", "s", f"leaf{i}") for i in range(40)]
+    chain = Chain()
+    counts = chain.full(lonely + spare, HeldOut(test=30)).counts
+    assert counts == {}
+    assert chain.state[Split.TEST] <= set(spare)
+    assert len(chain.state[Split.TEST]) == 30
+
+
+def test_only_one_of_several_held_out_triples_goes_back() -> None:
+    chain = Chain()
+    hub = [("hub", "r", f"leaf{i}") for i in range(8)]
+    rest = [(f"leaf{i}", "r", f"leaf{(i + 1) % 8}") for i in range(8)]
+    chain.full(hub + rest, HeldOut(valid=3, test=3))
+    held = (chain.state[Split.VALID] | chain.state[Split.TEST]) & set(hub)
+    trained = chain.state[Split.TRAIN] & set(hub)
+    assert len(held) > 1
+    counts = chain.change([("-", triple) for triple in sorted(trained)]).counts
+    assert counts["returned_to_train"] == 1
+    assert len(chain.state[Split.TRAIN] & held) == 1
+
+
+def test_cuts_are_filled_up_from_new_triples_only() -> None:
+    chain = Chain()
+    old = [(f"e{i}", "r", f"e{j}") for i in range(6) for j in range(6)]
+    chain.full(old, HeldOut(valid=4))
+    gone = sorted(chain.state[Split.VALID])[:2]
+    come = [(f"e{i}", "s", f"e{j}") for i in range(6) for j in range(6)]
+    chain.change([("-", triple) for triple in gone] + [("+", triple) for triple in come], HeldOut(valid=4))
+    assert len(chain.state[Split.VALID]) == 4
+    assert len(chain.state[Split.VALID] & set(come)) == 2

@@ -1,0 +1,182 @@
+"""Small graphs as labels: written to files, brought into stores, and read back out of them as plain Python sets."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from dkge_dist import api
+from dkge_dist.graph.content import NOTHING, content_after
+from dkge_dist.graph.dictionary import Dictionary
+from dkge_dist.graph.holdout import HeldOut
+from dkge_dist.graph.labels import Labels
+from dkge_dist.graph.snapshot import Snapshot
+from dkge_dist.graph.succession import Succession, by_change, by_splits, by_union
+from dkge_dist.store.manifest import Manifest
+from dkge_dist.store.store import Store
+from dkge_dist.types import Split, Triples
+
+Labelled = tuple[str, str, str]
+Names = tuple[Dictionary, Dictionary]
+
+ODD_LABELS = [
+    '"quoted" and "more',
+    "'",
+    '"',
+    "NA",
+    "NaN",
+    "NULL",
+    "null",
+    "None",
+    "\\N",
+    "back\\slash\\t\\n",
+    " leading and trailing ",
+    "  ",
+    "a\u2028b\u2029c\x0b\x0c\x1c\x85d",
+    "\u00e9",
+    "e\u0301",
+    "\ufeffmark",
+    "nul\0byte",
+    "inner\rreturn",
+    "#hash",
+    "+plus",
+    "-minus",
+    "<iri>",
+    "😀",
+    "x,y;z|w",
+    "m" * 1_000_000,
+]
+"""Labels that some reader of some file once got wrong; none holds a tab or a newline or ends in a carriage return."""
+
+
+def odd_triples() -> list[Labelled]:
+    """Every odd label as head, relation and tail."""
+    count = len(ODD_LABELS)
+    return [(ODD_LABELS[i], ODD_LABELS[i - 7], ODD_LABELS[(i * 5 + 3) % count]) for i in range(count)]
+
+
+def lines(triples: Iterable[Labelled], sign: str = "", end: str = "\n") -> str:
+    return "".join(sign + "\t".join(triple) + end for triple in triples)
+
+
+def write_tsv(path: Path, triples: Iterable[Labelled]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(lines(triples).encode("utf-8"))
+    return path
+
+
+def write_changes(path: Path, added: Iterable[Labelled] = (), deleted: Iterable[Labelled] = ()) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes((lines(added, "+\t") + lines(deleted, "-\t")).encode("utf-8"))
+    return path
+
+
+def movies(count: int, first: int = 0) -> list[Labelled]:
+    """The triples of an endless list from `first` on, all different: two a title, and a cast of fifty."""
+    numbers = range(first, first + count)
+    return [(f"title{i // 2}", ("actor", "director")[i % 2], f"person{(i * 3 + i // 2) % 50}") for i in numbers]
+
+
+def rows(triples: Iterable[Labelled], names: Names) -> Triples:
+    """As rows; labels that have none yet get one, in this order."""
+    columns = [list(column) for column in zip(*triples, strict=True)] or [[], [], []]
+    entities, relations = names
+    return Triples(
+        entities.encode(Labels.from_strings(columns[0])),
+        relations.encode(Labels.from_strings(columns[1])),
+        entities.encode(Labels.from_strings(columns[2])),
+    )
+
+
+def labelled(triples: Triples, names: Names) -> set[Labelled]:
+    """As labels. Fails if a triple stands twice."""
+    entities, relations = names
+    columns = entities.labels(triples.head), relations.labels(triples.relation), entities.labels(triples.tail)
+    found = list(zip(*columns, strict=True))
+    assert len(found) == len(set(found))
+    return set(found)
+
+
+def alive(flags: np.ndarray, names: Dictionary) -> set[str]:
+    return set(names.labels(np.flatnonzero(flags)))
+
+
+def content(path: Path, version: str | Manifest) -> dict[Split, set[Labelled]]:
+    """What a snapshot of a store holds, by split."""
+    store = Store.open(path)
+    manifest = version if isinstance(version, Manifest) else store.find_snapshot(version)
+    names, snapshot = store.dictionaries(manifest), store.snapshot(manifest)
+    return {split: labelled(snapshot.triples(split), names) for split in Split}
+
+
+def everything(path: Path, version: str | Manifest) -> set[Labelled]:
+    """What a snapshot of a store holds, in whatever split."""
+    return set().union(*content(path, version).values())
+
+
+def head(path: Path) -> Manifest:
+    manifest = Store.open(path).head()
+    assert manifest is not None
+    return manifest
+
+
+def listing(folder: Path) -> dict[str, str]:
+    """Every file below a folder with the checksum of its bytes, and every folder."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        found[name] = "folder" if path.is_dir() else hashlib.sha256(path.read_bytes()).hexdigest()
+    return found
+
+
+def assert_sound(path: Path) -> None:
+    report = api.check(path)
+    assert report["problems"] == []
+    assert report["ok"] is True
+
+
+class Chain:
+    """Snapshots in memory, one made from the other as an ingest does it; `order` gives labels their rows beforehand."""
+
+    def __init__(self, order: Iterable[Labelled] = ()) -> None:
+        self.names: Names = (Dictionary(noun="entity"), Dictionary(noun="relation"))
+        rows(order, self.names)
+        self.snapshot = Snapshot.nothing()
+        self.content = NOTHING
+        self._ever_trained: set[Labelled] = set()
+
+    def full(self, triples: Iterable[Labelled], wanted: HeldOut | None = None) -> Succession:
+        """A whole snapshot without splits."""
+        given = rows(triples, self.names)
+        return self._take(by_union(self.snapshot, given, wanted or HeldOut(), self.names, self._trained))
+
+    def change(self, signed: Iterable[tuple[str, Labelled]], wanted: HeldOut | None = None) -> Succession:
+        """A change file: `+` or `-` and a triple, in order."""
+        signed = list(signed)
+        deleted = np.array([sign == "-" for sign, _ in signed], bool)
+        given = rows([triple for _, triple in signed], self.names)
+        return self._take(by_change(self.snapshot, given, deleted, wanted or HeldOut(), self.names, self._trained))
+
+    def splits(self, given: dict[Split, list[Labelled]]) -> Succession:
+        """A whole snapshot that brings its splits."""
+        train, valid, test = (rows(given.get(split, []), self.names) for split in Split)
+        return self._take(by_splits(self.snapshot, (train, valid, test)))
+
+    @property
+    def state(self) -> dict[Split, set[Labelled]]:
+        return {split: labelled(self.snapshot.triples(split), self.names) for split in Split}
+
+    def _take(self, succession: Succession) -> Succession:
+        entities, relations = self.names
+        self.content = content_after(self.content, succession.diff, *self.names)
+        self.snapshot = self.snapshot.after(succession.diff, len(entities), len(relations))
+        self._ever_trained |= self.state[Split.TRAIN]
+        return succession
+
+    def _trained(self, triples: Triples) -> np.ndarray:
+        columns = self.names[0].labels(triples.head), self.names[1].labels(triples.relation)
+        asked = zip(*columns, self.names[0].labels(triples.tail), strict=True)
+        return np.array([triple in self._ever_trained for triple in asked], bool)
