@@ -16,8 +16,8 @@ import importlib
 import os
 from typing import Any
 
-# Numba and torch have a pool of threads each, and one that spins while it waits takes the cores from the other (measured
-# on two cores: a training step takes seven times as long). Read when a pool starts, so it has to be said first.
+# Numba and torch have a pool of threads each, and one that spins while it waits takes the cores from the other
+# (measured on two cores: a training step takes seven times as long). Read when a pool starts, so it is said first.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 __version__ = "0.1.0"

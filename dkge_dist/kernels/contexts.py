@@ -128,8 +128,8 @@ def join_vertices(mask, i, j):  # type: ignore[no-untyped-def]
 def _scan_edges(adjacency, vertices, size, signature, i, patched, begin, end, mask):  # type: ignore[no-untyped-def]
     """Edges of vertex i to all vertices but the object, by scanning its list.
 
-    Nearly all neighbours are no vertices of the context: one bit of a signature rules most of them out, in a branch that
-    the processor predicts.
+    Nearly all neighbours are no vertices of the context: one bit of a signature rules most of them out, in a branch
+    that the processor predicts.
     """
     for k in range(begin, end):
         neighbour = entry(adjacency, patched, k)

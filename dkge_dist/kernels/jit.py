@@ -24,7 +24,16 @@ from numba import njit, prange
 
 from dkge_dist.types import Array
 
-__all__ = ["fast_parallel_kernel", "frozen", "kernel", "parallel_kernel", "prange", "set_threads", "subkernel", "threads"]
+__all__ = [
+    "fast_parallel_kernel",
+    "frozen",
+    "kernel",
+    "parallel_kernel",
+    "prange",
+    "set_threads",
+    "subkernel",
+    "threads",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
