@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 
 import numpy as np
+import torch
 
 Triple = tuple[int, int, int]  # head, relation, tail
 WORD = 2**64
@@ -152,3 +153,25 @@ def affected_relations(
     old, new = together(before, length), together(after, length)
     arguments = (digest, seed, cap)
     return {r for r in range(rows) if relation_context(old, *arguments, r) != relation_context(new, *arguments, r)}
+
+
+def encode(
+    contexts: Sequence[tuple[np.ndarray, np.ndarray]],
+    features: torch.Tensor,
+    knowledge: torch.Tensor,
+    weights: Sequence[torch.Tensor],
+    attention: torch.Tensor,
+    gate: torch.Tensor,
+) -> torch.Tensor:
+    """o* by the published formulas, one object at a time, dense: contexts are (feature row of each vertex, Â)."""
+    out = []
+    for (rows, adjacency), own in zip(contexts, knowledge, strict=True):
+        hidden = features[torch.as_tensor(rows)]
+        for weight in weights:
+            hidden = torch.relu(torch.as_tensor(adjacency) @ hidden @ weight)
+        score = torch.stack([attention @ torch.relu(vertex * own) for vertex in hidden])
+        alpha = torch.softmax(score, 0)
+        context = sum(a * vertex for a, vertex in zip(alpha, hidden, strict=True))
+        mix = torch.sigmoid(gate)
+        out.append(mix * own + (1 - mix) * context)
+    return torch.stack(out)

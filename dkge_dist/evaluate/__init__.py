@@ -1,0 +1,1 @@
+"""Ranks, link prediction and answers."""

@@ -1,0 +1,125 @@
+"""What a training batch needs of the graph, at a cost that follows the batch.
+
+Distinct rows are numbered with two arrays over all rows (`mark`, `number`) that live as long as the trainer: a row is
+new to a batch if its mark is not the batch's, so nothing has to be cleared in between.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dkge_dist.kernels.csr import Adjacency, entry, first_not_below, locate
+from dkge_dist.kernels.jit import frozen, kernel, subkernel
+from dkge_dist.types import OFFSET, ROW, Array, Triples
+
+
+@kernel
+def _number(rows, mark, number, stamp, distinct, inverse):  # type: ignore[no-untyped-def]
+    count = 0
+    for i in range(rows.shape[0]):
+        row = rows[i]
+        if mark[row] != stamp:
+            mark[row] = stamp
+            number[row] = count
+            distinct[count] = row
+            count += 1
+        inverse[i] = number[row]
+    return count
+
+
+class RowNumbering:
+    """Gives the distinct rows of a batch consecutive numbers, in order of appearance."""
+
+    def __init__(self, rows: int) -> None:
+        self.mark = np.zeros(rows, np.int32)
+        self.numbers = np.empty(rows, ROW)
+        self.stamp = 0
+
+    def number(self, rows: Array) -> tuple[Array, Array]:
+        """(distinct rows, number of each row)."""
+        self.stamp += 1
+        if self.stamp == np.iinfo(np.int32).max:
+            self.mark[:] = 0
+            self.stamp = 1
+        distinct = np.empty(rows.shape[0], ROW)
+        inverse = np.empty(rows.shape[0], ROW)
+        count = _number(frozen(rows, ROW), self.mark, self.numbers, self.stamp, distinct, inverse)
+        return distinct[:count], inverse
+
+
+@subkernel
+def _known(adjacency, row, relation, other):  # type: ignore[no-untyped-def]
+    """Does the labelled list of `row` hold `other` under `relation`?"""
+    patched, begin, end = locate(adjacency, row)
+    code = (np.int64(other) << 32) | np.int64(relation)
+    at = first_not_below(adjacency, patched, begin, end, code)
+    return at < end and entry(adjacency, patched, at) == code
+
+
+@kernel
+def _corrupt(out, triples, candidates, head_chance, draws, side, replaced):  # type: ignore[no-untyped-def]
+    """One negative a triple: `side` 0 replaces the head. A known corruption is drawn again, then the side changes."""
+    heads, relations, tails = triples
+    tries = draws.shape[1] - 1
+    for i in range(heads.shape[0]):
+        side[i] = 0 if draws[i, tries] < head_chance[relations[i]] else 1
+        replaced[i] = heads[i] if side[i] == 0 else tails[i]
+        for turn in range(2 * tries):
+            if turn == tries:
+                side[i] = 1 - side[i]
+            at = candidates[min(np.int64(draws[i, turn % tries] * candidates.shape[0]), candidates.shape[0] - 1)]
+            head, tail = (at, tails[i]) if side[i] == 0 else (heads[i], at)
+            if not _known(out, head, relations[i], tail):
+                replaced[i] = at
+                break
+
+
+def corrupt(
+    out: Adjacency, triples: Triples, candidates: Array, head_chance: Array, draws: Array
+) -> tuple[Array, Array]:
+    """Bernoulli negatives: (side, entity) for each triple; `draws` are uniform numbers, tries + 1 a triple."""
+    side, replaced = np.empty(triples.count, np.int8), np.empty(triples.count, ROW)
+    columns = Triples(*(frozen(column, ROW) for column in triples))
+    _corrupt(out, columns, frozen(candidates, ROW), frozen(head_chance), frozen(draws), side, replaced)
+    return side, replaced
+
+
+@kernel
+def _mask_known(adjacency, rows, relations, mark, number, stamp, place, blocked):  # type: ignore[no-untyped-def]
+    for i in range(rows.shape[0]):
+        patched, begin, end = locate(adjacency, rows[i])
+        for k in range(begin, end):
+            code = entry(adjacency, patched, k)
+            other = code >> 32
+            if code & 0xFFFFFFFF == relations[i] and mark[other] == stamp and place[number[other]] >= 0:
+                blocked[i, place[number[other]]] = True
+
+
+def known_among(
+    adjacency: Adjacency, rows: Array, relations: Array, distinct: Array, shared: Array, numbers: RowNumbering
+) -> Array:
+    """Which `shared` numbers make a known triple with each (row, relation): walks the row's list, not the pairs."""
+    blocked = np.zeros((rows.shape[0], shared.shape[0]), np.bool_)
+    if shared.shape[0]:
+        place = np.full(distinct.shape[0], -1, ROW)
+        place[shared] = np.arange(shared.shape[0])
+        _mask_known(
+            adjacency, frozen(rows, ROW), frozen(relations, ROW), numbers.mark, numbers.numbers, numbers.stamp,
+            frozen(place), blocked,
+        )  # fmt: skip
+    return blocked
+
+
+def bernoulli_head_chance(head: Array, relation: Array, tail: Array, relations: int) -> Array:
+    """tph / (tph + hpt) of every relation: how often to corrupt the head so that false negatives are rare."""
+    triples = np.bincount(relation, minlength=relations).astype(np.float64)
+    heads = _distinct_per_relation(head, relation, relations)
+    tails = _distinct_per_relation(tail, relation, relations)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        chance = (triples / heads) / (triples / heads + triples / tails)
+    return np.nan_to_num(chance, nan=0.5)
+
+
+def _distinct_per_relation(ends: Array, relation: Array, relations: int) -> Array:
+    pairs = np.unique((relation.astype(OFFSET) << 32) | ends)
+    return np.bincount(pairs >> 32, minlength=relations).astype(np.float64)

@@ -1,0 +1,151 @@
+"""The attentive graph convolution on ragged contexts, forward and backward.
+
+Shapes: B contexts, M vertex places, U distinct rows that the places show, E entries of Â, D dimensions. `place_row`
+says which of the U rows stands at a place. Results do not depend on the number of threads: every output row is summed
+by one thread in a fixed order.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dkge_dist.kernels.adjacency import RaggedContexts
+from dkge_dist.kernels.jit import fast_parallel_kernel, frozen, kernel, parallel_kernel, prange
+from dkge_dist.types import OFFSET, ROW, Array
+
+
+class Places(NamedTuple):
+    """A ragged batch with its places resolved to distinct rows, and the way back (`row_ptr`, `row_place`).
+
+    Context b has the places `indptr[b]:indptr[b + 1]`; row u stands at `row_place[row_ptr[u]:row_ptr[u + 1]]`.
+    """
+
+    indptr: Array
+    entry_ptr: Array
+    entry_place: Array
+    entry_weight: Array
+    place_row: Array
+    row_ptr: Array
+    row_place: Array
+
+    def own(self) -> Places:
+        """The same contexts over rows that are the places themselves: for the second and third layer."""
+        count = self.place_row.shape[0]
+        every = frozen(np.arange(count), ROW)
+        return self._replace(place_row=every, row_ptr=frozen(np.arange(count + 1), OFFSET), row_place=every)
+
+
+@kernel
+def _transpose(place_row, row_ptr, row_place):  # type: ignore[no-untyped-def]
+    """Counting sort of the places by row; `row_ptr` (rows + 2, zeroed) ends shifted by one."""
+    for place in range(place_row.shape[0]):
+        row_ptr[place_row[place] + 2] += 1
+    for row in range(1, row_ptr.shape[0]):
+        row_ptr[row] += row_ptr[row - 1]
+    for place in range(place_row.shape[0]):
+        at = row_ptr[place_row[place] + 1]
+        row_place[at] = place
+        row_ptr[place_row[place] + 1] = at + 1
+
+
+def resolve_places(contexts: RaggedContexts, place_row: Array, rows: int) -> Places:
+    """With `place_row` naming which of `rows` distinct rows stands at each place."""
+    row_ptr = np.zeros(rows + 2, OFFSET)
+    row_place = np.empty(place_row.shape[0], ROW)
+    _transpose(frozen(place_row, ROW), row_ptr, row_place)
+    columns = (contexts.indptr, contexts.entry_ptr, contexts.entry_place, contexts.entry_weight)
+    return Places(*(frozen(column) for column in (*columns, place_row, row_ptr[:-1], row_place)))
+
+
+@fast_parallel_kernel
+def aggregate(places, rows_UD, out_MD):  # type: ignore[no-untyped-def]
+    """out = ReLU(Â rows[place_row])."""
+    dim = rows_UD.shape[1]
+    for place in prange(out_MD.shape[0]):
+        for d in range(dim):
+            out_MD[place, d] = 0
+        for at in range(places.entry_ptr[place], places.entry_ptr[place + 1]):
+            weight = places.entry_weight[at]
+            row = places.place_row[places.entry_place[at]]
+            for d in range(dim):
+                out_MD[place, d] += weight * rows_UD[row, d]
+        for d in range(dim):
+            out_MD[place, d] = max(out_MD[place, d], np.float32(0))
+
+
+@fast_parallel_kernel
+def aggregate_backward(places, out_MD, grad_MD, grad_UD):  # type: ignore[no-untyped-def]
+    """Gradient of `aggregate` by its rows; Â is symmetric, so the same entries lead back. Overwrites `grad_MD`."""
+    dim = grad_UD.shape[1]
+    for place in prange(grad_MD.shape[0]):
+        for d in range(dim):
+            # A ReLU that gave nothing passes nothing back.
+            grad_MD[place, d] *= np.float32(out_MD[place, d] > 0)
+    for row in prange(grad_UD.shape[0]):
+        for d in range(dim):
+            grad_UD[row, d] = 0
+        for k in range(places.row_ptr[row], places.row_ptr[row + 1]):
+            place = places.row_place[k]
+            for at in range(places.entry_ptr[place], places.entry_ptr[place + 1]):
+                weight = places.entry_weight[at]
+                other = places.entry_place[at]
+                for d in range(dim):
+                    grad_UD[row, d] += weight * grad_MD[other, d]
+
+
+@fast_parallel_kernel
+def attend(indptr, hidden_MD, query_BD, attention_M, out_BD):  # type: ignore[no-untyped-def]
+    """attention = softmax over each context of hidden · query, out = attention-weighted sum of hidden."""
+    dim = hidden_MD.shape[1]
+    for b in prange(out_BD.shape[0]):
+        begin, end = indptr[b], indptr[b + 1]
+        top = np.float32(-np.inf)
+        for place in range(begin, end):
+            score = np.float32(0)
+            for d in range(dim):
+                score += hidden_MD[place, d] * query_BD[b, d]
+            attention_M[place] = score
+            top = max(top, score)
+        total = np.float32(0)
+        for place in range(begin, end):
+            attention_M[place] = np.exp(attention_M[place] - top)
+            total += attention_M[place]
+        for d in range(dim):
+            out_BD[b, d] = 0
+        for place in range(begin, end):
+            attention_M[place] /= total
+            for d in range(dim):
+                out_BD[b, d] += attention_M[place] * hidden_MD[place, d]
+
+
+@fast_parallel_kernel
+def attend_backward(indptr, hidden_MD, query_BD, attention_M, grad_BD, grad_hidden_MD, grad_query_BD):  # type: ignore[no-untyped-def]
+    """Gradients of `attend` by hidden and query."""
+    dim = hidden_MD.shape[1]
+    for b in prange(grad_BD.shape[0]):
+        begin, end = indptr[b], indptr[b + 1]
+        mean = np.float32(0)
+        for d in range(dim):
+            grad_query_BD[b, d] = 0
+        slope = np.empty(end - begin, np.float32)
+        for place in range(begin, end):
+            share = np.float32(0)
+            for d in range(dim):
+                share += grad_BD[b, d] * hidden_MD[place, d]
+            slope[place - begin] = share
+            mean += attention_M[place] * share
+        for place in range(begin, end):
+            by_score = attention_M[place] * (slope[place - begin] - mean)
+            for d in range(dim):
+                grad_query_BD[b, d] += by_score * hidden_MD[place, d]
+                grad_hidden_MD[place, d] = attention_M[place] * grad_BD[b, d] + by_score * query_BD[b, d]
+
+
+@parallel_kernel
+def gather_rows(table_RD, rows_U, out_UD):  # type: ignore[no-untyped-def]
+    """out[u] = table[rows[u]]."""
+    for u in prange(out_UD.shape[0]):
+        for d in range(out_UD.shape[1]):
+            out_UD[u, d] = table_RD[rows_U[u], d]

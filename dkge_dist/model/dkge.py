@@ -1,0 +1,39 @@
+"""DKGE: an attentive GCN and a gate for entities, and one of each for relations."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from dkge_dist.kernels.ragged import Places
+from dkge_dist.model.attentive_gcn import AttentiveGcn, PaddedPlaces
+from dkge_dist.model.gate import Gate
+
+
+class Encoder(nn.Module):
+    """From knowledge and context vectors to joint ones, for one kind of object."""
+
+    def __init__(self, dim: int, layers: int, generator: torch.Generator | None = None) -> None:
+        super().__init__()
+        self.gcn = AttentiveGcn(dim, layers, generator)
+        self.gate = Gate(dim)
+
+    def forward(self, features_UD: Tensor, contexts: Places | list[PaddedPlaces], knowledge_BD: Tensor) -> Tensor:
+        """o* of every object."""
+        out: Tensor = self.gate(knowledge_BD, self.gcn(features_UD, contexts, knowledge_BD))
+        return out
+
+
+class Dkge(nn.Module):
+    """All dense parameters; the vectors of objects are handed in."""
+
+    def __init__(self, dim: int, entity_layers: int, relation_layers: int, seed: int = 0) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(seed)
+        self.entity = Encoder(dim, entity_layers, generator)
+        self.relation = Encoder(dim, relation_layers, generator)
+
+
+def path_features(context_RD: Tensor, bag: Tensor, offsets: Tensor) -> Tensor:
+    """Features of relation paths: the sum of the `^c` vectors of their relations."""
+    return nn.functional.embedding_bag(bag, context_RD, offsets, mode="sum")

@@ -1,0 +1,18 @@
+"""The gate between what an object is and what its context says: one vector for all objects of a kind."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class Gate(nn.Module):
+    """o* = g ⊙ o^k + (1 − g) ⊙ sg(o) with g = sigmoid(g̃); g̃ starts at 0, half and half."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.logits = nn.Parameter(torch.zeros(dim))
+
+    def forward(self, knowledge_BD: Tensor, context_BD: Tensor) -> Tensor:
+        """The joint embedding."""
+        return torch.lerp(context_BD, knowledge_BD, torch.sigmoid(self.logits))

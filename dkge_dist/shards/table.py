@@ -1,0 +1,45 @@
+"""The table protocol: what training, updating and evaluation know of where rows live."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from dkge_dist.shards.shard import Field, Optimizer, Shard
+from dkge_dist.types import Array
+
+Pulled = dict[Field, Array]
+Gradients = Mapping[Field, tuple[Array, Array]]
+
+
+class Table(Protocol):
+    """Rows by their permanent number, wherever they are held."""
+
+    def pull(self, wanted: Mapping[Field, Array]) -> Pulled:
+        """Copies of the distinct rows asked for, by field."""
+
+    def push(self, gradients: Gradients, optimizer: Optimizer) -> None:
+        """One optimizer step on (distinct rows, gradients) of each field."""
+
+    def write(self, field: Field, rows: Array, values: Array) -> None:
+        """Set rows to given values, such as materialised o*."""
+
+
+class LocalTable:
+    """All rows in this process."""
+
+    def __init__(self, shard: Shard) -> None:
+        self.shard = shard
+
+    def pull(self, wanted: Mapping[Field, Array]) -> Pulled:
+        """Copies of the distinct rows asked for, by field."""
+        return {field: self.shard.gather(field, rows) for field, rows in wanted.items()}
+
+    def push(self, gradients: Gradients, optimizer: Optimizer) -> None:
+        """One optimizer step on (distinct rows, gradients) of each field."""
+        for field, (rows, values) in gradients.items():
+            self.shard.step(field, rows, values, optimizer)
+
+    def write(self, field: Field, rows: Array, values: Array) -> None:
+        """Set rows to given values."""
+        self.shard.write(field, rows, values)

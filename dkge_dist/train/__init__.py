@@ -1,0 +1,1 @@
+"""Learning from scratch: batches, the step, the trainer."""
