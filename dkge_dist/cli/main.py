@@ -205,7 +205,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        code = app(standalone_mode=False)
+        code = app(prog_name="dkge", standalone_mode=False)
         if code == INTERRUPTED:
             raise KeyboardInterrupt
         sys.stdout.flush()

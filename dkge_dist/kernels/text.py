@@ -31,7 +31,7 @@ def _count_lines(data):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _split(data, delimiter, tail_cut, start, stop, found):  # type: ignore[no-untyped-def]
+def _split(data, delimiter, start, stop, found):  # type: ignore[no-untyped-def]
     columns = start.shape[1]
     line = 0
     field = 0
@@ -47,24 +47,24 @@ def _split(data, delimiter, tail_cut, start, stop, found):  # type: ignore[no-un
         elif byte == NEWLINE:
             if field < columns:
                 start[line, field] = begin
-                stop[line, field] = max(begin, i - tail_cut)
+                stop[line, field] = i
             found[line] = field + 1
             line += 1
             field = 0
             begin = i + 1
 
 
-def split_fields(data: Array, columns: int, delimiter: str = "\t", line_end: int = 1) -> tuple[Array, Array, Array]:
+def split_fields(data: Array, columns: int, delimiter: str = "\t") -> tuple[Array, Array, Array]:
     """Split `data` (uint8, ending in a newline) into `columns` fields a line.
 
     Returns `start` and `stop` of shape (lines, columns) and `found`, the number of fields that each line really has;
-    where that differs from `columns` the row of positions is not usable. `line_end` is 2 for CRLF files.
+    where that differs from `columns` the row of positions is not usable.
     """
     lines = _count_lines(data)
     start = np.zeros((lines, columns), OFFSET)
     stop = np.zeros((lines, columns), OFFSET)
     found = np.empty(lines, np.int32)
-    _split(data, ord(delimiter), line_end - 1, start, stop, found)
+    _split(data, ord(delimiter), start, stop, found)
     return start, stop, found
 
 

@@ -9,12 +9,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from dkge_dist import __version__, api
+from dkge_dist.cli.main import main
 from tests.graphs import lines, listing, movies, write_changes, write_tsv
 
 COMMANDS = ("synth", "ingest", "log", "diff", "check", "demo")
@@ -51,12 +53,26 @@ def dkge(*arguments: str | Path, env: dict[str, str] | None = None) -> Ended:
         capture_output=True,
         encoding="utf-8",
         errors="surrogateescape",
-        timeout=120,
+        timeout=280,
         env={**os.environ, **(env or {})},
         check=False,
     )
     assert "Traceback" not in done.stderr
     return Ended(done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ended]:
+    """The same without a process of its own, where that makes no difference but to the clock."""
+
+    def run(*arguments: str | Path) -> Ended:
+        monkeypatch.setattr(sys, "argv", ["dkge", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        stdout, stderr = capsys.readouterr()
+        return Ended(int(ended.value.code or 0), stdout, stderr)
+
+    return run
 
 
 @pytest.fixture(scope="module")
@@ -126,15 +142,15 @@ class TestHelp:
         for command in COMMANDS:
             assert f"\n  {command} " in ended.stdout
 
-    def test_options_are_told(self) -> None:
-        ended = dkge("ingest", "-h")
+    def test_options_are_told(self, in_process: Callable[..., Ended]) -> None:
+        ended = in_process("ingest", "-h")
         assert ended.code == 0
         for option in ("--format", "--name", "--valid", "--test", "--force", "--max-bad-lines", "--released-after",
                        "--key", "--literals", "--json"):  # fmt: skip
             assert option in ended.stdout
 
-    def test_the_version(self) -> None:
-        assert dkge("--version") == Ended(0, f"{__version__}\n", "")
+    def test_the_version(self, in_process: Callable[..., Ended]) -> None:
+        assert in_process("--version") == Ended(0, f"{__version__}\n", "")
 
     def test_no_command_is_wrong_usage(self) -> None:
         ended = dkge()
@@ -183,15 +199,15 @@ class TestStory:
         assert sum(line.startswith("+\t") for line in written) == report["added"]
         assert sum(line.startswith("-\t") for line in written) == report["deleted"]
 
-    def test_diff_for_people(self, store: Path) -> None:
-        ended = dkge("diff", store, "1", "2")
+    def test_diff_for_people(self, store: Path, in_process: Callable[..., Ended]) -> None:
+        ended = in_process("diff", store, "1", "2")
         assert ended.code == 0
         assert ended.stdout.startswith("snapshot-000 -> night-001\n")
         assert "emerging entities" in ended.stdout
         assert "\n  + " in ended.stdout
         assert "affected" not in ended.stdout
 
-    def test_log(self, store: Path) -> None:
+    def test_log(self, store: Path, in_process: Callable[..., Ended]) -> None:
         ended = dkge("log", store, "--json")
         assert (ended.code, ended.stderr) == (0, "")
         versions = ended.json["versions"]
@@ -200,7 +216,7 @@ class TestStory:
         assert [version["stored"] for version in versions] == ["full", "change", "change"]
         assert all(set(version) >= VERSION_KEYS for version in versions)
         assert api.log(store) == ended.json
-        shown = dkge("log", store)
+        shown = in_process("log", store)
         assert shown.code == 0
         assert [line.split()[:3] for line in shown.stdout.splitlines()[1:]] == [
             ["1", "snapshot", "snapshot-000"],
@@ -215,15 +231,15 @@ class TestStory:
         assert ended.json["ok"] is True
         assert ended.json["versions"] == 3
 
-    def test_an_ingest_for_people(self, tmp_path: Path) -> None:
+    def test_an_ingest_for_people(self, tmp_path: Path, in_process: Callable[..., Ended]) -> None:
         source = tmp_path / "naïve.tsv"
         source.write_text(lines(movies(40) + movies(2)) + "bad line\n")
-        ended = dkge("ingest", tmp_path / "store", source, "--max-bad-lines", "1")
+        ended = in_process("ingest", tmp_path / "store", source, "--max-bad-lines", "1")
         assert (ended.code, ended.stderr) == (0, "")
         assert "'naïve' is version 1: " in ended.stdout
         assert "noticed: duplicates 2, bad lines 1" in ended.stdout
         assert str(tmp_path / "store" / "rejects") in ended.stdout
-        again = dkge("ingest", tmp_path / "store", source, "--max-bad-lines", "1")
+        again = in_process("ingest", tmp_path / "store", source, "--max-bad-lines", "1")
         assert again.code == 0
         assert again.stdout.startswith("nothing changed: 'naïve' (version 1) holds just this\n")
         assert "bad lines 1" in again.stdout
@@ -250,8 +266,8 @@ class TestSettings:
         assert ended.json[changed] == api.diff(store, "1", "2", affected=True, settings=["context.cap=1"])[changed]
         assert ended.json[changed] != api.diff(store, "1", "2", affected=True)[changed]
 
-    def test_wrong_ones_are_wrong_usage(self, store: Path) -> None:
-        ended = dkge("diff", store, "1", "2", "context.caps=5", "--json")
+    def test_wrong_ones_are_wrong_usage(self, store: Path, in_process: Callable[..., Ended]) -> None:
+        ended = in_process("diff", store, "1", "2", "context.caps=5", "--json")
         message = "command line: no setting 'context.caps'; did you mean 'context.cap'?"
         assert ended.code == 2
         assert ended.json == {"error": message}
@@ -267,17 +283,29 @@ class TestFailures:
             (["ingest", "{store}", "{folder}/short.tsv"], 1, "{folder}/short.tsv: deletes "),
             (["ingest", "{folder}/new", "{folder}/bad.tsv"], 1, "{folder}/bad.tsv:41: 2 columns instead of 3: 'a\\tb'"),
             (["ingest", "{store}", "{folder}/short.tsv", "--format", "xml"], 2, "unknown format 'xml': one of auto, "),
+            (["ingest", "{store}", "{folder}/short.tsv", "--valid", "-1"], 2, "--valid and --test take a number"),
+            (["ingest", "{store}", "{folder}/short.tsv", "--no-literals"], 2, "--no-literals is for ntriples sources"),
+            (["synth", "{folder}/x", "--preset", "none"], 2, "no preset 'none': one of demo, imdb-30, imdb-13"),
+            (["diff", "{store}", "1", "nobody"], 1, "{store}: no snapshot 'nobody'; the newest are snapshot-000, "),
+            (["diff", "{store}", "1", "2", "--config", "{folder}/absent"], 2, "{folder}/absent: No such file"),
+            (["diff", "{store}", "1", "2", "--out", "{folder}/absent/x"], 1, "{folder}/absent/"),
+            (
+                ["check", "{folder}"],
+                1,
+                "{folder}: not a store (no store.json); `dkge ingest {folder} SOURCE` makes one",
+            ),
+            (["ingest", "{folder}", "{folder}/short.tsv"], 1, "{folder}: exists and is not a store"),
         ],
     )
     def test_what_users_can_act_on(
-        self, store: Path, folder: Path, arguments: list[str], code: int, message: str
+        self, store: Path, folder: Path, arguments: list[str], code: int, message: str, in_process: Callable[..., Ended]
     ) -> None:
         (folder / "bad.tsv").write_text(lines(movies(40)) + "a\tb\n")
         first = (folder / "movies" / "snapshot-000.tsv").read_text().splitlines(keepends=True)
         (folder / "short.tsv").write_text("".join(first[:100]))
         before = listing(store)
         places = {"store": str(store), "folder": str(folder)}
-        ended = dkge(*(argument.format(**places) for argument in arguments), "--json")
+        ended = in_process(*(argument.format(**places) for argument in arguments), "--json")
         assert ended.code == code
         assert ended.stderr.startswith(f"dkge: {message.format(**places)}")
         assert ended.stderr.count("\n") == 1
@@ -285,8 +313,14 @@ class TestFailures:
         assert listing(store) == before
         assert not (folder / "new").exists()
 
-    def test_stdout_is_for_results(self, folder: Path) -> None:
-        ended = dkge("log", folder / "absent")
+    def test_in_a_process_of_its_own(self, folder: Path) -> None:
+        ended = dkge("log", folder / "absent", "--json")
+        assert ended.code == 1
+        assert ended.json["error"].startswith(f"{folder}/absent: no such folder")
+        assert ended.stderr == f"dkge: {ended.json['error']}\n"
+
+    def test_stdout_is_for_results(self, folder: Path, in_process: Callable[..., Ended]) -> None:
+        ended = in_process("log", folder / "absent")
         assert (ended.code, ended.stdout) == (1, "")
         assert ended.stderr.startswith(f"dkge: {folder}/absent: no such folder")
 
@@ -295,29 +329,33 @@ class TestFailures:
         [
             (["ingest", "--json"], "Missing argument 'STORE'"),
             (["nonsense", "--json"], "No such command 'nonsense'"),
+            (["log", "x", "--nonsense", "--json"], "No such option"),
+            (["ingest", "x", "y", "--max-bad-lines", "-1", "--json"], "--max-bad-lines"),
             (["ingest", "x", "y", "--key", "both", "--json"], "--key"),
         ],
     )
-    def test_what_the_parser_refuses(self, arguments: list[str], message: str) -> None:
-        ended = dkge(*arguments)
+    def test_what_the_parser_refuses(
+        self, arguments: list[str], message: str, in_process: Callable[..., Ended]
+    ) -> None:
+        ended = in_process(*arguments)
         assert ended.code == 2
         assert list(ended.json) == ["error"]
         assert message in ended.json["error"]
         assert message in ended.stderr
         assert "Usage: dkge" in ended.stderr
 
-    def test_a_damaged_store(self, store: Path, tmp_path: Path) -> None:
+    def test_a_damaged_store(self, store: Path, tmp_path: Path, in_process: Callable[..., Ended]) -> None:
         damaged = Path(shutil.copytree(store, tmp_path / "store"))
         part = sorted((damaged / "parts").rglob("*"))[-1]
         content = bytearray(part.read_bytes())
         content[len(content) // 2] ^= 1
         part.write_bytes(content)
-        ended = dkge("check", damaged, "--json")
+        ended = in_process("check", damaged, "--json")
         assert ended.code == 1
         assert ended.json["ok"] is False
         (problem,) = ended.json["problems"]
         assert f"part {part} is damaged" in problem["problem"]
-        shown = dkge("check", damaged)
+        shown = in_process("check", damaged)
         assert shown.code == 1
         assert f"version {problem['version']}: {problem['problem']}\n1 problems: 3 versions" in shown.stdout
 

@@ -89,6 +89,8 @@ def test_a_change_that_is_small_beside_the_rows_it_touches() -> None:
     asked = np.array([2000, 1999, 5, 0, 1998], np.int32)
     expected = degrees(sorted(new[Split.TRAIN]))[0]
     assert snapshot.entity_degrees(asked).train.tolist() == [expected[row] for row in asked.tolist()]
+    others = np.array([2000, 6, 1997], np.int32)
+    assert snapshot.entity_degrees(others).train.tolist() == [1, 2, 2]
 
 
 def test_rows_that_came_after_the_base() -> None:

@@ -73,10 +73,12 @@ def _detect_folder(path: Path) -> str:
         return "openke"
     if any(name.startswith("title.basics.tsv") for name in names):
         return "imdb"
-    if split_files(path, PARQUET_ENDINGS):
-        return "parquet"
-    if split_files(path, TSV_ENDINGS):
-        return "tsv"
+    parquet, tsv = split_files(path, PARQUET_ENDINGS), split_files(path, TSV_ENDINGS)
+    if parquet and tsv:
+        both = f"{parquet[Split.TRAIN].name} and {tsv[Split.TRAIN].name}"
+        raise SourceError(f"{path}: holds both {both}: say which with --format parquet or --format tsv")
+    if parquet or tsv:
+        return "parquet" if parquet else "tsv"
     if any(_is_packages(name) for name in names):
         return "debian"
     raise SourceError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import itertools
 import lzma
+import os
 import zlib
 from collections.abc import Iterator
 from io import BufferedIOBase, BufferedReader
@@ -87,6 +88,7 @@ def read_blocks(path: Path, source: Source) -> Iterator[bytes]:
     """The decompressed bytes of `path` in large blocks; advances `source.bytes_read` by what was read of the file."""
     before = source.bytes_read
     with open_raw(path) as raw:
+        written = _last_written(raw)
         stream = decompressed(raw)
         while True:
             pieces: list[bytes] = []
@@ -100,8 +102,15 @@ def read_blocks(path: Path, source: Source) -> Iterator[bytes]:
                 raise DamagedError(path, error, sum(piece.count(b"\n") for piece in pieces)) from None
             source.bytes_read = before + raw.tell()
             if not pieces:
-                return
+                break
             yield b"".join(pieces)
+        if _last_written(raw) != written:
+            raise SourceError(f"{path}: changed while it was read: is it still being written?")
+
+
+def _last_written(file: BufferedReader) -> tuple[int, int]:
+    state = os.fstat(file.fileno())
+    return state.st_size, state.st_mtime_ns
 
 
 def read_line_chunks(path: Path, source: Source, rejects: Rejects) -> Iterator[LineChunk]:

@@ -120,7 +120,6 @@ def test_parquet_files(tmp_path: Path) -> None:
         (["train.txt", "valid.txt", "test.txt"], "tsv"),
         (["train.tsv.gz", "dev.tsv.gz", "notes.md"], "tsv"),
         (["train.parquet", "test.parquet"], "parquet"),
-        (["train.parquet", "train.tsv"], "parquet"),
         (["Packages"], "debian"),
         (["Packages.xz", "Release"], "debian"),
         (["deb.example_dists_sid_main_binary-amd64_Packages.lz4"], "debian"),
@@ -304,3 +303,10 @@ def test_options_of_other_formats_are_refused(tmp_path: Path, options: SourceOpt
     with pytest.raises(UsageError) as caught:
         open_source(path, options=options)
     assert str(caught.value) == problem
+
+
+def test_a_folder_with_two_kinds_of_train_files_asks_which(tmp_path: Path) -> None:
+    for name in ("train.parquet", "train.tsv"):
+        (tmp_path / name).write_text("a\tr\tb\n")
+    with pytest.raises(SourceError, match=r"holds both train.parquet and train.tsv: say which with --format"):
+        detect(tmp_path)

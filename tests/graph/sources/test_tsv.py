@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dkge_dist.graph.sources import files
-from dkge_dist.graph.sources.base import Rejects
+from dkge_dist.graph.sources.base import Rejects, SourceError
 from dkge_dist.graph.sources.tsv import TsvSource
 from dkge_dist.types import Split
 from tests.graph.sources.reading import read, refusal, triples, written
@@ -236,6 +236,19 @@ def test_a_damaged_gzip_file(tmp_path: Path, at: int) -> None:
 def test_rubbish_after_a_gzip_file(tmp_path: Path) -> None:
     path = written(tmp_path / "graph.tsv.gz", gzip.compress(lines(GOOD).encode()) + b"rubbish")
     assert refusal(TsvSource(path)).startswith(f"{path}: damaged or truncated in line 4: ")
+
+
+@pytest.mark.parametrize("size", [0, -1, 1], ids=["touched", "shorter", "longer"])
+def test_a_file_that_is_still_being_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(files, "CHUNK_BYTES", 6)
+    growing = source(tmp_path, lines(GOOD))
+    batches = growing.batches(Rejects())
+    next(batches)
+    content = growing.path.read_bytes()
+    growing.path.write_bytes({0: content, -1: content[:-6], 1: content * 2}[size])
+    with pytest.raises(SourceError) as caught:
+        list(batches)
+    assert str(caught.value) == f"{growing.path}: changed while it was read: is it still being written?"
 
 
 def test_splits_of_a_folder(tmp_path: Path) -> None:
