@@ -113,13 +113,17 @@ def test_killed_at_every_call_that_changes_the_disk(tmp_path: Path, first: bool)
     assert 0 < published < len(reports)
 
 
-def test_killed_at_random_moments(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("trials", "seed"), [(3, 5), pytest.param(60, int(time.time()), marks=pytest.mark.slow, id="many")]
+)
+def test_killed_at_random_moments(tmp_path: Path, trials: int, seed: int) -> None:
     """The command itself, with its threads; most moments lie where parts are written."""
+    print(f"seed {seed}")
     store = tmp_path / "store"
     states = [set(movies(3000))]
     api.ingest(store, write_tsv(tmp_path / "base.tsv", movies(3000)), name="0")
-    chance = random.Random(5)
-    for trial in range(1, 4):
+    chance = random.Random(seed)
+    for trial in range(1, trials + 1):
         come, gone = movies(40, first=3000 + 40 * trial), movies(20, first=20 * trial)
         night = write_changes(tmp_path / f"{trial}.changes", come, gone)
         states.append(states[-1] - set(gone) | set(come))
