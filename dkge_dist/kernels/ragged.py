@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dkge_dist.kernels.adjacency import RaggedContexts
-from dkge_dist.kernels.jit import fast_parallel_kernel, frozen, kernel, parallel_kernel, prange
+from dkge_dist.kernels.jit import fast_parallel_kernel, frozen, parallel_kernel, prange
+from dkge_dist.kernels.triples import group
 from dkge_dist.types import OFFSET, ROW, Array
 
 
@@ -37,26 +38,11 @@ class Places(NamedTuple):
         return self._replace(place_row=every, row_ptr=frozen(np.arange(count + 1), OFFSET), row_place=every)
 
 
-@kernel
-def _transpose(place_row, row_ptr, row_place):  # type: ignore[no-untyped-def]
-    """Counting sort of the places by row; `row_ptr` (rows + 2, zeroed) ends shifted by one."""
-    for place in range(place_row.shape[0]):
-        row_ptr[place_row[place] + 2] += 1
-    for row in range(1, row_ptr.shape[0]):
-        row_ptr[row] += row_ptr[row - 1]
-    for place in range(place_row.shape[0]):
-        at = row_ptr[place_row[place] + 1]
-        row_place[at] = place
-        row_ptr[place_row[place] + 1] = at + 1
-
-
 def resolve_places(contexts: RaggedContexts, place_row: Array, rows: int) -> Places:
     """With `place_row` naming which of `rows` distinct rows stands at each place."""
-    row_ptr = np.zeros(rows + 2, OFFSET)
-    row_place = np.empty(place_row.shape[0], ROW)
-    _transpose(frozen(place_row, ROW), row_ptr, row_place)
+    row_ptr, row_place = group(place_row, np.arange(place_row.shape[0], dtype=ROW), rows)
     columns = (contexts.indptr, contexts.entry_ptr, contexts.entry_place, contexts.entry_weight)
-    return Places(*(frozen(column) for column in (*columns, place_row, row_ptr[:-1], row_place)))
+    return Places(*(frozen(column) for column in (*columns, place_row, row_ptr, row_place)))
 
 
 @fast_parallel_kernel

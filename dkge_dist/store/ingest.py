@@ -86,19 +86,9 @@ def ingest(
     rejects = Rejects(options.max_bad_lines)
 
     encoded = encode(source, *names, rejects, progress)
-    trained = partial(store.was_trained, head)
-    if source.is_change:
-        held_out = options.held_out
-        succession = by_change(parent, encoded.splits[Split.TRAIN], encoded.deleted, held_out, names, trained)
-    elif source.brings_splits:
-        succession = by_splits(parent, encoded.splits)
-    else:
-        succession = by_union(parent, encoded.splits[Split.TRAIN], options.held_out, names, trained)
+    succession = _succeed(source, parent, encoded, options.held_out, names, partial(store.was_trained, head))
     if not options.force:
-        _look_for_swapped_columns(source, encoded, parent)
-        _look_for_another_graph(source, encoded, parent)
-        _look_for_truncation(source, parent, succession.diff)
-        _look_for_another_parent(source, parent, succession, names)
+        _refuse_suspicious(source, parent, encoded, succession, names)
 
     content = content_after(head.snapshot.content if head else NOTHING, succession.diff, *names)
     counts = dict(succession.counts + source.counts + Counter(bad_lines=len(rejects.lines)))
@@ -110,11 +100,15 @@ def ingest(
     store.ensure()
     with store.storage.staging() as staging:
         snapshot = parent.after(succession.diff, len(names[0]), len(names[1]))
-        entry = _save_snapshot(store, staging, head, snapshot, succession.diff)
         version = head.version + 1 if head else 1
-        name = options.name or _free_name(store, source.name, version)
-        facts = {"name": name, "format": source.format, "given_splits": source.brings_splits}
-        entry = entry.model_copy(update={**facts, "content": content, "counts": counts})
+        facts = {
+            "name": options.name or _free_name(store, source.name, version),
+            "format": source.format,
+            "given_splits": source.brings_splits,
+            "content": content,
+            "counts": counts,
+        }
+        entry = _save_snapshot(store, staging, head, snapshot, succession.diff).model_copy(update=facts)
         manifest = Manifest(
             version=version,
             kind="snapshot",
@@ -127,15 +121,33 @@ def ingest(
             snapshot=entry,
         )
         store.publish(manifest)
-        return Ingested(
-            manifest,
-            succession.diff,
-            False,
-            encoded.count,
-            counts,
-            staging.written,
-            _save_rejects(store, version, rejects),
-        )
+    kept = _save_rejects(store, version, rejects)
+    return Ingested(manifest, succession.diff, False, encoded.count, counts, staging.written, kept)
+
+
+def _succeed(
+    source: Source,
+    parent: Snapshot,
+    encoded: Encoded,
+    held_out: HeldOut,
+    names: Names,
+    trained: Callable[[Triples], Array],
+) -> Succession:
+    """What the source says, as a diff to the parent."""
+    if source.is_change:
+        return by_change(parent, encoded.splits[Split.TRAIN], encoded.deleted, held_out, names, trained)
+    if source.brings_splits:
+        return by_splits(parent, encoded.splits)
+    return by_union(parent, encoded.splits[Split.TRAIN], held_out, names, trained)
+
+
+def _refuse_suspicious(
+    source: Source, parent: Snapshot, encoded: Encoded, succession: Succession, names: Names
+) -> None:
+    _look_for_swapped_columns(source, encoded, parent)
+    _look_for_another_graph(source, encoded, parent)
+    _look_for_truncation(source, parent, succession.diff)
+    _look_for_another_parent(source, parent, succession, names)
 
 
 def block_rows(rows: int) -> int:
