@@ -72,10 +72,10 @@ def embedded(base: Triples, change: Change, rows: int, around: Triples) -> tuple
     return state, diff, (digest, np.random.default_rng(6).integers(0, 2**64, 14, np.uint64))
 
 
-def flatness(times: int, sizes: tuple[int, ...]) -> dict[int, dict[str, Any]]:
+def flatness(times: int, sizes: tuple[int, ...], small_night: bool) -> dict[int, dict[str, Any]]:
     whole = PRESETS["imdb-13"]
     small = whole.resized(entities=SMALL, nights=1)
-    graph = EvolvingGraph(replace(small, added=whole.added, deleted=whole.deleted))
+    graph = EvolvingGraph(small if small_night else replace(small, added=whole.added, deleted=whole.deleted))
     base = graph.triples
     change = Change(*graph.advance())
     cold = np.zeros(1 << 24, np.int64)  # 128 MB: more than the caches hold
@@ -107,9 +107,10 @@ def main() -> None:
     parser = options(__doc__ or "")
     parser.add_argument("--times", type=int, default=15)
     parser.add_argument("--flatness-only", action="store_true")
+    parser.add_argument("--small-night", action="store_true", help="a night in proportion to the 32,000 entities")
     arguments = parser.parse_args()
     sizes = (SMALL, 320_000, 3_200_000)
-    flat = flatness(arguments.times, sizes)
+    flat = flatness(arguments.times, sizes, arguments.small_night)
     night = {} if arguments.flatness_only else night_at_full_size(arguments.work, arguments.times)
     figures: dict[str, tuple[Any, Any]] = {}
     if night:
