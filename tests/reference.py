@@ -28,6 +28,19 @@ def canonical(triples: Iterable[Triple]) -> list[Triple]:
     return sorted(set(triples), key=lambda triple: (triple[0], triple[2], triple[1]))
 
 
+def take_greedily(triples: Sequence[Triple], count: int) -> list[int]:
+    """The first `count` positions that can go, in order, so that whoever stood in a triple still does."""
+    left = dict(enumerate(triples))
+    taken: list[int] = []
+    for i, (head, relation, tail) in enumerate(triples):
+        rest = [triple for j, triple in left.items() if j != i]
+        everybody = {head, tail} <= {end for h, _, t in rest for end in (h, t)}
+        if len(taken) < count and everybody and relation in {r for _, r, _ in rest}:
+            del left[i]
+            taken.append(i)
+    return taken
+
+
 def neighbours(triples: Iterable[Triple]) -> dict[int, set[int]]:
     """The undirected simple graph."""
     out: dict[int, set[int]] = defaultdict(set)

@@ -15,9 +15,9 @@ from dkge_dist.graph.content import hash_triples
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.diff import Change, Diff
 from dkge_dist.graph.snapshot import Snapshot
-from dkge_dist.kernels.jit import kernel
+from dkge_dist.kernels.spare import take_greedily
 from dkge_dist.kernels.triples import canonical, minus, union
-from dkge_dist.types import OFFSET, Array, Split, Triples
+from dkge_dist.types import Array, Split, Triples
 
 _SEED = 0x686F6C646F7574
 
@@ -141,33 +141,5 @@ def _spare(after: Snapshot, candidates: Triples, count: int) -> Array:
     """Positions of the first `count` candidates that everybody in them can spare."""
     entities, ends = np.unique(np.concatenate([candidates.head, candidates.tail]), return_inverse=True)
     relations, kinds = np.unique(candidates.relation, return_inverse=True)
-    out = np.empty(count, OFFSET)
-    taken = _take_greedily(
-        ends[: candidates.count],
-        ends[candidates.count :],
-        kinds,
-        after.entity_degrees(entities).train.astype(OFFSET),
-        after.relation_degrees(relations).train.astype(OFFSET),
-        out,
-    )
-    return out[:taken]
-
-
-@kernel
-def _take_greedily(head, tail, relation, entity_degree, relation_degree, out):  # type: ignore[no-untyped-def]
-    taken = 0
-    for i in range(head.shape[0]):
-        if taken == out.shape[0]:
-            break
-        loops = 1 if head[i] == tail[i] else 0
-        if (
-            entity_degree[head[i]] > 1 + loops
-            and entity_degree[tail[i]] > 1 + loops
-            and relation_degree[relation[i]] > 1
-        ):
-            entity_degree[head[i]] -= 1
-            entity_degree[tail[i]] -= 1
-            relation_degree[relation[i]] -= 1
-            out[taken] = i
-            taken += 1
-    return taken
+    degrees = after.entity_degrees(entities).train, after.relation_degrees(relations).train
+    return take_greedily(ends[: candidates.count], kinds, ends[candidates.count :], *degrees, count)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dkge_dist.kernels.jit import frozen, kernel, parallel_kernel, prange, subkernel
+from dkge_dist.kernels.jit import frozen, parallel_kernel, prange, subkernel
 from dkge_dist.types import Array
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
@@ -117,9 +117,3 @@ def triple_hashes(seed: int, head: Array, relation: Array, tail: Array) -> Array
     out = np.empty(head.shape[0], np.uint64)
     _triple_hashes(np.uint64(seed), frozen(head), frozen(relation), frozen(tail), out)
     return out
-
-
-@kernel
-def combine_digests(left: int, right: int) -> int:
-    """`combine` for callers outside of kernels; takes and gives np.uint64."""
-    return combine(left, right)  # type: ignore[no-any-return]
