@@ -24,7 +24,7 @@ from dkge_dist.kernels.jit import set_threads
 from dkge_dist.store.check import check as check_store
 from dkge_dist.store.ingest import IngestOptions
 from dkge_dist.store.ingest import ingest as ingest_source
-from dkge_dist.store.manifest import Manifest
+from dkge_dist.store.manifest import Manifest, ModelManifest, SnapshotManifest
 from dkge_dist.store.store import Store
 from dkge_dist.types import Split, Triples, UsageError
 
@@ -112,7 +112,7 @@ def ingest(
 def log(store: str | os.PathLike[str]) -> Report:
     """Every version: what it is, what it stands on, what it changed."""
     opened = Store.open(Path(store))
-    return {"versions": [_version(opened.manifest(number)) for number in opened.versions()]}
+    return {"versions": [_version(opened, opened.manifest(number)) for number in opened.versions()]}
 
 
 def diff(
@@ -169,14 +169,25 @@ def check(store: str | os.PathLike[str], *, progress: Progress | None = None) ->
     }
 
 
-def _version(manifest: Manifest) -> Report:
+def _version(store: Store, manifest: Manifest) -> Report:
+    common = {"version": manifest.version, "kind": manifest.kind, "created": manifest.created}
+    if isinstance(manifest, ModelManifest):
+        model = manifest.model
+        learnt_from = store.snapshot_manifest(model.snapshot).snapshot
+        return {
+            **common,
+            "name": learnt_from.name,
+            "parent": model.parent or model.snapshot,
+            **model.facts,
+            "metrics": model.metrics,
+            "seconds": manifest.seconds,
+        }
+    assert isinstance(manifest, SnapshotManifest)
     entry = manifest.snapshot
     return {
-        "version": manifest.version,
-        "kind": manifest.kind,
+        **common,
         "name": entry.name,
         "parent": entry.parent,
-        "created": manifest.created,
         "format": entry.format,
         "entities": entry.entities,
         "relations": entry.relations,
@@ -191,7 +202,7 @@ def _version(manifest: Manifest) -> Report:
 
 
 def _affected(
-    store: Store, first: Manifest, change: Diff, names: tuple[Dictionary, Dictionary], settings: Settings
+    store: Store, first: SnapshotManifest, change: Diff, names: tuple[Dictionary, Dictionary], settings: Settings
 ) -> Report:
     if settings.threads:
         set_threads(settings.threads)

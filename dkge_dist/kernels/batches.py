@@ -57,6 +57,25 @@ def _known(adjacency, row, relation, other):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def _links(out, one, other, count):  # type: ignore[no-untyped-def]
+    for i in range(one.shape[0]):
+        count[i] = 0
+        for a, b in ((one[i], other[i]), (other[i], one[i])):
+            patched, begin, end = locate(out, a)
+            first = first_not_below(out, patched, begin, end, np.int64(b) << 32)
+            count[i] += first_not_below(out, patched, begin, end, np.int64(b + 1) << 32) - first
+            if one[i] == other[i]:
+                break
+
+
+def links(out: Adjacency, one: Array, other: Array) -> Array:
+    """How many triples link each pair, in either direction."""
+    count = np.empty(one.shape[0], OFFSET)
+    _links(out, frozen(one, ROW), frozen(other, ROW), count)
+    return count
+
+
+@kernel
 def _corrupt(out, triples, candidates, head_chance, draws, side, replaced):  # type: ignore[no-untyped-def]
     """One negative a triple: `side` 0 replaces the head. A known corruption is drawn again, then the side changes."""
     heads, relations, tails = triples

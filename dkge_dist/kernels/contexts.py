@@ -16,7 +16,7 @@ import numpy as np
 
 from dkge_dist.kernels.csr import Adjacency, entry, has, locate
 from dkge_dist.kernels.hashing import combine
-from dkge_dist.kernels.jit import frozen, parallel_kernel, prange, subkernel
+from dkge_dist.kernels.jit import frozen, kernel, parallel_kernel, prange, subkernel
 from dkge_dist.kernels.triples import sort_range
 from dkge_dist.types import ROW, Array
 
@@ -220,6 +220,40 @@ def build_contexts(neighbours: Adjacency, digest: Array, sampling: Sampling, row
     mask = np.empty((rows.shape[0], sampling.cap + 1, words), np.uint64)
     _build(neighbours, frozen(digest), sampling, frozen(rows, ROW), size, vertices, mask)
     return Contexts(size, vertices, mask)
+
+
+@subkernel
+def _without_bit(words, at):  # type: ignore[no-untyped-def]
+    """Take bit `at` out; the bits above move down by one."""
+    last = words.shape[0] - 1
+    for w in range(at >> 6, last + 1):
+        below = (np.uint64(1) << np.uint64(at & 63)) - np.uint64(1) if w == at >> 6 else np.uint64(0)
+        moved = words[w] >> np.uint64(1)
+        if w < last:
+            moved |= words[w + 1] << np.uint64(63)
+        words[w] = (words[w] & below) | (moved & ~below)
+
+
+@kernel
+def _drop(size, vertices, mask, contexts, gone):  # type: ignore[no-untyped-def]
+    for i in range(contexts.shape[0]):
+        b = contexts[i]
+        at = 1
+        while at < size[b] and vertices[b, at] != gone[i]:
+            at += 1
+        if at >= size[b]:
+            continue
+        for v in range(size[b]):
+            _without_bit(mask[b, v], at)
+        for v in range(at, size[b] - 1):
+            vertices[b, v] = vertices[b, v + 1]
+            mask[b, v] = mask[b, v + 1]
+        size[b] -= 1
+
+
+def drop_vertices(contexts: Contexts, numbers: Array, gone: Array) -> None:
+    """Take vertex `gone[i]` out of context `numbers[i]`, in place, where it is there and is not the object itself."""
+    _drop(contexts.size, contexts.vertices, contexts.mask, frozen(numbers, ROW), frozen(gone, ROW))
 
 
 @parallel_kernel

@@ -13,9 +13,19 @@ from dkge_dist.graph.diff import Change, Diff
 from dkge_dist.graph.snapshot import Base, Snapshot
 from dkge_dist.kernels.hashing import digests
 from dkge_dist.kernels.triples import canonical
-from dkge_dist.store.manifest import Entry, Manifest, PartEntry, SegmentEntry
+from dkge_dist.store.manifest import (
+    Entry,
+    Manifest,
+    ModelEntry,
+    ModelManifest,
+    PartEntry,
+    SegmentEntry,
+    SnapshotManifest,
+)
+from dkge_dist.store.models import check_model
 from dkge_dist.store.storage import StoreError, sha256_file
 from dkge_dist.store.store import Store
+from dkge_dist.store.tables import table_parts
 from dkge_dist.types import Split, Triples
 
 
@@ -44,6 +54,8 @@ def parts_of(value: object) -> Iterator[PartEntry]:
     elif isinstance(value, list):
         for item in value:
             yield from parts_of(item)
+    elif isinstance(value, dict):
+        yield from parts_of(list(value.values()))
     elif isinstance(value, Entry):
         for name in type(value).model_fields:
             yield from parts_of(getattr(value, name))
@@ -78,13 +90,32 @@ class _Checker:
             yield from self._check_parent(manifest)
             for part in parts_of(manifest):
                 yield from self._check_part(part)
-            chain = self.store.chain(manifest)
-            needed = [*parts_of(manifest), *parts_of([ancestor.snapshot for ancestor in chain])]
-            if all(self.sound.get(part.digest) for part in needed):
-                # Of damaged arrays nobody should make anything.
-                yield from self._check_content(manifest)
+            if isinstance(manifest, SnapshotManifest):
+                yield from self._check_snapshot(manifest)
+            elif isinstance(manifest, ModelManifest):
+                yield from self._check_model(manifest.model)
         except (StoreError, OSError) as error:
             yield str(error)
+
+    def _check_snapshot(self, manifest: SnapshotManifest) -> Iterator[str]:
+        chain = self.store.chain(manifest)
+        needed = [*parts_of(manifest), *parts_of([ancestor.snapshot for ancestor in chain])]
+        if all(self.sound.get(part.digest) for part in needed):
+            # Of damaged arrays nobody should make anything.
+            yield from self._check_content(manifest)
+
+    def _check_model(self, entry: ModelEntry) -> Iterator[str]:
+        blocks = [
+            part
+            for tables in (entry.entities, entry.relations)
+            for table in tables.values()
+            if self.sound[table.base.digest]
+            for part in table_parts(self.store.storage, table)
+        ]
+        for part in blocks:
+            yield from self._check_part(part)
+        if all(self.sound[part.digest] for part in [*parts_of(entry), *blocks]):
+            yield from check_model(self.store, entry)
 
     def _check_parent(self, manifest: Manifest) -> Iterator[str]:
         before = manifest.version - 1
@@ -109,7 +140,7 @@ class _Checker:
         else:
             yield f"part {path} is damaged: its bytes have checksum {found}"
 
-    def _check_content(self, manifest: Manifest) -> Iterator[str]:
+    def _check_content(self, manifest: SnapshotManifest) -> Iterator[str]:
         """What checksums of files cannot tell: that the parts fit together."""
         names = self.store.dictionaries(manifest)
         for dictionary, entries in zip(names, (manifest.entity_segments, manifest.relation_segments), strict=True):
@@ -131,7 +162,7 @@ class _Checker:
         if found != told:
             yield f"snapshot {entry.name!r} has {found} train, valid, test, entities, relations; manifest says {told}"
         if entry.parent is not None:
-            before = self.store.manifest(entry.parent)
+            before = self.store.snapshot_manifest(entry.parent)
             change = self.store.diff(before, manifest)
             if content_after(before.snapshot.content, change, *names) != entry.content:
                 yield f"snapshot {entry.name!r} is not what its change makes of version {before.version}"

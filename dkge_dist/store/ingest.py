@@ -20,17 +20,17 @@ from dkge_dist.graph.snapshot import Base, Snapshot
 from dkge_dist.graph.sources.base import Rejects, Source, SourceError
 from dkge_dist.graph.succession import Succession, by_change, by_splits, by_union
 from dkge_dist.kernels.triples import canonical, distinct_rows, minus
-from dkge_dist.store.manifest import BaseEntry, Manifest, SegmentEntry, SnapshotEntry
+from dkge_dist.store.manifest import BaseEntry, CurrentEntry, SegmentEntry, SnapshotEntry, SnapshotManifest
 from dkge_dist.store.parts import save_base, save_change, save_segment
 from dkge_dist.store.storage import Staging
 from dkge_dist.store.store import Store
+from dkge_dist.store.tables import block_rows
 from dkge_dist.types import Array, DkgeError, Split, Triples, UsageError
 
 TRUNCATED_SHARE = 0.1
 SHARED_SHARE = 0.01
 FOLD_AFTER_NIGHTS = 32
 FOLD_AT_SHARE = 0.25
-MIN_BLOCK_ROWS, MAX_BLOCK_ROWS, BLOCKS = 64, 16_384, 256
 MAX_NAME_LENGTH = 200
 
 Names = tuple[Dictionary, Dictionary]
@@ -57,7 +57,7 @@ class IngestOptions:
 class Ingested:
     """What an ingest did. `unchanged`: the store held just this already and no version was made."""
 
-    manifest: Manifest
+    manifest: SnapshotManifest
     diff: Diff
     unchanged: bool
     lines: int
@@ -81,18 +81,19 @@ def ingest(
     head = store.head()
     if head is None and source.is_change:
         raise SourceError(f"{source.path}: a change needs a snapshot to change, and {path} holds none yet")
-    parent = store.snapshot(head)
+    before = store.current_snapshot()
+    parent = store.snapshot(before, head)
     names = store.dictionaries(head)
     rejects = Rejects(options.max_bad_lines)
 
     encoded = encode(source, *names, rejects, progress)
-    succession = _succeed(source, parent, encoded, options.held_out, names, partial(store.was_trained, head))
+    succession = _succeed(source, parent, encoded, options.held_out, names, partial(store.was_trained, before))
     if not options.force:
         _refuse_suspicious(source, parent, encoded, succession, names)
 
-    content = content_after(head.snapshot.content if head else NOTHING, succession.diff, *names)
+    content = content_after(before.snapshot.content if before else NOTHING, succession.diff, *names)
     counts = dict(succession.counts + source.counts + Counter(bad_lines=len(rejects.lines)))
-    known = _already_there(store, head, options.name, content)
+    known = _already_there(store, before, options.name, content)
     if known is not None:
         kept = _save_rejects(store, known.version, rejects)
         return Ingested(known, Diff.none(), True, encoded.count, counts, rejects=kept)
@@ -108,16 +109,16 @@ def ingest(
             "content": content,
             "counts": counts,
         }
-        entry = _save_snapshot(store, staging, head, snapshot, succession.diff).model_copy(update=facts)
-        manifest = Manifest(
+        entry = _save_snapshot(store, staging, before, snapshot, succession.diff).model_copy(update=facts)
+        manifest = SnapshotManifest(
             version=version,
-            kind="snapshot",
             parent=store.checksum(head.version) if head else None,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             seconds=round(clock() - began, 3),
             block_rows=head.block_rows if head else block_rows(len(names[0])),
             entity_segments=_save_segments(staging, names[0], head.entity_segments if head else []),
             relation_segments=_save_segments(staging, names[1], head.relation_segments if head else []),
+            current=CurrentEntry(snapshot=version, model=head.current.model if head else None),
             snapshot=entry,
         )
         store.publish(manifest)
@@ -148,12 +149,6 @@ def _refuse_suspicious(
     _look_for_another_graph(source, encoded, parent)
     _look_for_truncation(source, parent, succession.diff)
     _look_for_another_parent(source, parent, succession, names)
-
-
-def block_rows(rows: int) -> int:
-    """Rows of a table block: a power of two near rows / 256, so that shards map whole blocks of a useful size."""
-    wanted = max(1, rows // BLOCKS)
-    return min(MAX_BLOCK_ROWS, max(MIN_BLOCK_ROWS, 1 << (wanted - 1).bit_length()))
 
 
 def _check_usage(source: Source, options: IngestOptions) -> None:
@@ -223,10 +218,12 @@ def _look_for_another_parent(source: Source, parent: Snapshot, succession: Succe
         )
 
 
-def _already_there(store: Store, head: Manifest | None, name: str | None, content: str) -> Manifest | None:
+def _already_there(
+    store: Store, before: SnapshotManifest | None, name: str | None, content: str
+) -> SnapshotManifest | None:
     """The snapshot that makes this ingest a repetition, if there is one."""
     if name is None:
-        return head if head is not None and head.snapshot.content == content else None
+        return before if before is not None and before.snapshot.content == content else None
     taken = store.snapshot_named(name)
     if taken is not None and taken.snapshot.content != content:
         raise UsageError(
@@ -236,30 +233,30 @@ def _already_there(store: Store, head: Manifest | None, name: str | None, conten
 
 
 def _free_name(store: Store, wanted: str, version: int) -> str:
-    taken = {store.manifest(number).snapshot.name for number in store.versions()}
+    taken = {manifest.snapshot.name for manifest in store.snapshots()}
     numbered = (f"{wanted}-{number}" for number in itertools.count(version))
     return next(name for name in itertools.chain([wanted], numbered) if name not in taken)
 
 
 def _save_snapshot(
-    store: Store, staging: Staging, head: Manifest | None, snapshot: Snapshot, diff: Diff
+    store: Store, staging: Staging, before: SnapshotManifest | None, snapshot: Snapshot, diff: Diff
 ) -> SnapshotEntry:
     """The change to the parent, and the whole where there is no parent or the changes have become many."""
     base: BaseEntry | None = None
-    if head is None or _fold(store, head, snapshot):
+    if before is None or _fold(store, before, snapshot):
         splits = tuple(snapshot.triples(split) for split in Split)
         base = save_base(staging, Base.of(splits, snapshot.entity_rows, snapshot.relation_rows))  # type: ignore[arg-type]
     came = diff.emerging_entities.shape[0] - diff.removed_entities.shape[0]
     relations_came = diff.emerging_relations.shape[0] - diff.removed_relations.shape[0]
     return SnapshotEntry(
         name="unnamed",
-        parent=head.version if head else None,
+        parent=before.version if before else None,
         base=base,
-        change=save_change(staging, diff) if head else None,
+        change=save_change(staging, diff) if before else None,
         format="",
         given_splits=False,
-        entities=(head.snapshot.entities if head else 0) + came,
-        relations=(head.snapshot.relations if head else 0) + relations_came,
+        entities=(before.snapshot.entities if before else 0) + came,
+        relations=(before.snapshot.relations if before else 0) + relations_came,
         **{split.label: snapshot.count(split) for split in Split},
         content=NOTHING,
         diff=diff.counts(),
@@ -267,10 +264,10 @@ def _save_snapshot(
     )
 
 
-def _fold(store: Store, head: Manifest, snapshot: Snapshot) -> bool:
+def _fold(store: Store, before: SnapshotManifest, snapshot: Snapshot) -> bool:
     changed = sum(change.size for change in snapshot.diff.splits)
     whole = sum(triples.count for triples in snapshot.base.splits)
-    return changed > FOLD_AT_SHARE * whole or len(store.chain(head)) >= FOLD_AFTER_NIGHTS
+    return changed > FOLD_AT_SHARE * whole or len(store.chain(before)) >= FOLD_AFTER_NIGHTS
 
 
 def _save_segments(staging: Staging, names: Dictionary, stored: list[SegmentEntry]) -> list[SegmentEntry]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -83,23 +83,90 @@ class SnapshotEntry(Entry):
     counts: dict[str, int]
 
 
+class TableEntry(Entry):
+    """A table of vectors: blocks of rows as the chunks of a Zarr array, and rows that were written since.
+
+    `base` is the array's `zarr.json`, which names its chunks; each of `deltas` holds sorted rows with their values, the
+    later one wins. `rows` counts also those that only a delta has.
+    """
+
+    rows: Count
+    dim: Count
+    base: PartEntry
+    deltas: list[PartEntry]
+
+
+class ModelEntry(Entry):
+    """What was learnt of one snapshot: tables of entities and relations by field, and dense parameters.
+
+    `snapshot` and `parent` are version numbers: of what it was learnt from, and of the model that it was updated from.
+    """
+
+    snapshot: Count
+    parent: Count | None
+    settings: dict[str, Any]
+    entities: dict[str, TableEntry]
+    relations: dict[str, TableEntry]
+    dense: PartEntry
+    history: PartEntry
+    metrics: dict[str, float]
+    facts: dict[str, Any]
+
+
+class CurrentEntry(Entry):
+    """Which snapshot and which model are in force once this version is the head."""
+
+    snapshot: Annotated[int, Field(ge=1)]
+    model: Count | None
+
+
 class Manifest(Entry):
-    """A version. Its number is the fence against stale writers, `parent` ties it to the history before it."""
+    """A version. Its number is the fence against stale writers, `parent` ties it to the history before it.
+
+    Every version carries the whole dictionary of its time, whatever its kind: rows are for ever, also over a rollback.
+    """
 
     format: int = FORMAT
     version: Annotated[int, Field(ge=1)]
-    kind: Literal["snapshot"]
+    kind: str
     parent: Digest | None
     created: str
     seconds: float
     block_rows: Count
     entity_segments: list[SegmentEntry]
     relation_segments: list[SegmentEntry]
-    snapshot: SnapshotEntry
+    current: CurrentEntry
+
+    @property
+    def summary(self) -> str:
+        """What it is, for messages."""
+        return f"{self.kind} version {self.version}"
 
     def to_json(self) -> bytes:
         """The bytes whose checksum names this version to its children."""
         return sealed(self.model_dump_json(indent=1))
+
+
+class SnapshotManifest(Manifest):
+    """A version that brings a snapshot."""
+
+    kind: Literal["snapshot"] = "snapshot"
+    snapshot: SnapshotEntry
+
+    @property
+    def summary(self) -> str:
+        """What it is, for messages."""
+        return f"snapshot {self.snapshot.name!r}"
+
+
+class ModelManifest(Manifest):
+    """A version that brings a model."""
+
+    kind: Literal["model"] = "model"
+    model: ModelEntry
+
+
+KINDS: dict[str, type[Manifest]] = {"snapshot": SnapshotManifest, "model": ModelManifest}
 
 
 def sealed(content: str) -> bytes:
@@ -127,7 +194,12 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         raise StoreError(f"{where}: damaged or altered: its bytes are not those of the checksum that it opens with")
     del content["sha256"]
     try:
-        return Manifest.model_validate(content)
+        kind = KINDS.get(str(content.get("kind")))
+        if kind is None:
+            raise StoreError(
+                f"{where}: a version of kind {content.get('kind')!r}: this program knows {', '.join(KINDS)}"
+            )
+        return kind.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(place) for place in first["loc"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.kernels.triples import contains
-from dkge_dist.store.manifest import FORMAT, Manifest, SegmentEntry, parse_manifest
+from dkge_dist.store.manifest import FORMAT, Manifest, ModelManifest, SegmentEntry, SnapshotManifest, parse_manifest
 from dkge_dist.store.parts import load_base, load_change, load_segment
 from dkge_dist.store.storage import LocalStorage, StoreError
 from dkge_dist.types import Array, Triples
@@ -22,6 +23,10 @@ from dkge_dist.types import Array, Triples
 MARKER = "store.json"
 VERSION_FILE = re.compile(r"([0-9]{8,})\.json")
 LOST_AND_FOUND = "lost+found"
+
+
+class NumberTakenError(StoreError):
+    """Another writer was first to publish a version of this number."""
 
 
 def _version_name(number: int) -> str:
@@ -77,8 +82,10 @@ class Store:
             manifest = parse_manifest(self.storage.read(name), str(self.path / name))
             if manifest.version != number:
                 raise StoreError(f"{self.path / name}: says it is version {manifest.version}")
-            if manifest.snapshot.parent is not None and manifest.snapshot.parent >= number:
-                raise StoreError(f"{self.path / name}: says it was made from version {manifest.snapshot.parent}")
+            before = manifest.snapshot.parent if isinstance(manifest, SnapshotManifest) else None
+            for named in (before, manifest.current.snapshot, manifest.current.model):
+                if named is not None and (named > number or (named == number and named == before)):
+                    raise StoreError(f"{self.path / name}: says it stands on version {named}")
             self._manifests[number] = manifest
         return self._manifests[number]
 
@@ -87,22 +94,63 @@ class Store:
         numbers = self.versions()
         return self.manifest(numbers[-1]) if numbers else None
 
-    def snapshot_named(self, name: str) -> Manifest | None:
-        """The snapshot of that name, if there is one."""
-        found = (self.manifest(number) for number in reversed(self.versions()))
-        return next((manifest for manifest in found if manifest.snapshot.name == name), None)
+    def snapshot_manifest(self, number: int) -> SnapshotManifest:
+        """The version of a snapshot."""
+        manifest = self.manifest(number)
+        if not isinstance(manifest, SnapshotManifest):
+            raise StoreError(f"{self.path}: version {number} is a {manifest.kind}, not a snapshot")
+        return manifest
 
-    def find_snapshot(self, name: str) -> Manifest:
-        """A snapshot by its name, or by its version number; a name that is a number counts as a name."""
+    def model_manifest(self, number: int) -> ModelManifest:
+        """The version of a model."""
+        manifest = self.manifest(number)
+        if not isinstance(manifest, ModelManifest):
+            raise StoreError(f"{self.path}: version {number} is a {manifest.kind}, not a model")
+        return manifest
+
+    def current_snapshot(self) -> SnapshotManifest | None:
+        """The snapshot in force, None in a store that holds nothing yet."""
+        head = self.head()
+        return self.snapshot_manifest(head.current.snapshot) if head else None
+
+    def snapshots(self) -> Iterator[SnapshotManifest]:
+        """All snapshots, newest first."""
+        found = (self.manifest(number) for number in reversed(self.versions()))
+        return (manifest for manifest in found if isinstance(manifest, SnapshotManifest))
+
+    def snapshot_named(self, name: str) -> SnapshotManifest | None:
+        """The snapshot of that name, if there is one."""
+        return next((manifest for manifest in self.snapshots() if manifest.snapshot.name == name), None)
+
+    def find_snapshot(self, name: str) -> SnapshotManifest:
+        """A snapshot by its name, or by a version number; a name that is a number counts as a name.
+
+        A version that is not a snapshot stands for the one in force at that version.
+        """
         if found := self.snapshot_named(name):
             return found
-        numbers = self.versions()
-        if name.isdecimal() and int(name) in numbers:
-            return self.manifest(int(name))
-        known = ", ".join(self.manifest(number).snapshot.name for number in numbers[-5:])
+        if name.isdecimal() and int(name) in self.versions():
+            return self.snapshot_manifest(self.manifest(int(name)).current.snapshot)
+        known = ", ".join(manifest.snapshot.name for manifest in itertools.islice(self.snapshots(), 5))
         raise StoreError(
             f"{self.path}: no snapshot {name!r}" + (f"; the newest are {known}" if known else ": it is empty")
         )
+
+    def find_model(self, name: str | None = None) -> ModelManifest:
+        """The model in force: now, at a version number, or at the newest version that has a snapshot of that name."""
+        numbers = self.versions()
+        if name is None:
+            number = numbers[-1] if numbers else None
+        elif name.isdecimal() and int(name) in numbers:
+            number = int(name)
+        else:
+            snapshot = self.find_snapshot(name).version
+            number = next((n for n in reversed(numbers) if self.manifest(n).current.snapshot == snapshot), None)
+        model = self.manifest(number).current.model if number is not None else None
+        if model is None:
+            at = "" if name is None else f" at {name!r}"
+            raise StoreError(f"{self.path}: there is no model{at} yet; `dkge train {self.path}` learns one")
+        return self.model_manifest(model)
 
     def checksum(self, number: int) -> str:
         """What a child version names its parent by."""
@@ -111,9 +159,9 @@ class Store:
     def publish(self, manifest: Manifest) -> None:
         """Make a version visible, all at once. Its parts are durable already."""
         if not self.storage.create(_version_name(manifest.version), manifest.to_json()):
-            winner = self.manifest(manifest.version).snapshot.name
-            raise StoreError(
-                f"{self.path}: version {manifest.version} was published by another writer meanwhile ({winner!r}); "
+            winner = self.manifest(manifest.version).summary
+            raise NumberTakenError(
+                f"{self.path}: version {manifest.version} was published by another writer meanwhile ({winner}); "
                 "nothing was changed, run this again on top of it"
             )
 
@@ -134,16 +182,19 @@ class Store:
             first_row += entry.labels.rows
         return Dictionary(segments, noun)
 
-    def _line(self, manifest: Manifest) -> Iterator[Manifest]:
+    def _line(self, manifest: SnapshotManifest) -> Iterator[SnapshotManifest]:
         """A snapshot, its parent, and so on to the first."""
         while True:
             yield manifest
             if manifest.snapshot.parent is None:
                 return
-            manifest = self.manifest(manifest.snapshot.parent)
+            manifest = self.snapshot_manifest(manifest.snapshot.parent)
 
-    def snapshot(self, manifest: Manifest | None) -> Snapshot:
-        """The state of the graph at a version: the nearest base and the net change since."""
+    def snapshot(self, manifest: SnapshotManifest | None, at: Manifest | None = None) -> Snapshot:
+        """The state of the graph at a snapshot: the nearest base and the net change since.
+
+        With as many rows as labels were known then, or at the later version `at`.
+        """
         if manifest is None:
             return Snapshot.nothing()
         *changed, full = self.chain(manifest)
@@ -151,9 +202,9 @@ class Store:
         net = Diff.none()
         for ancestor in reversed(changed):
             net = net.then(self._change(ancestor))
-        return Snapshot(load_base(self.storage, full.snapshot.base), net, *_rows(manifest))
+        return Snapshot(load_base(self.storage, full.snapshot.base), net, *_rows(at or manifest))
 
-    def chain(self, manifest: Manifest) -> list[Manifest]:
+    def chain(self, manifest: SnapshotManifest) -> list[SnapshotManifest]:
         """A snapshot and those before it, down to the first that is stored in full."""
         chain = []
         for ancestor in self._line(manifest):
@@ -162,7 +213,7 @@ class Store:
                 return chain
         raise StoreError(f"{self.path}: snapshot {manifest.snapshot.name!r} stands on no full one")
 
-    def was_trained(self, manifest: Manifest | None, triples: Triples) -> Array:
+    def was_trained(self, manifest: SnapshotManifest | None, triples: Triples) -> Array:
         """For each triple: did a snapshot up to this one take it out of train? What is still there is not asked for."""
         found = np.zeros(triples.count, bool)
         for ancestor in self._line(manifest) if manifest is not None else ():
@@ -170,12 +221,12 @@ class Store:
                 found |= contains(self._change(ancestor).deleted, triples)
         return found
 
-    def _change(self, manifest: Manifest) -> Diff:
+    def _change(self, manifest: SnapshotManifest) -> Diff:
         if manifest.snapshot.change is None:
             raise StoreError(f"{self.path}: version {manifest.version} has a parent but no change to it")
         return load_change(self.storage, manifest.snapshot.change)
 
-    def diff(self, old: Manifest, new: Manifest) -> Diff:
+    def diff(self, old: SnapshotManifest, new: SnapshotManifest) -> Diff:
         """What changed from one snapshot to another, older or newer, composed of the changes between them."""
         before = {ancestor.version: place for place, ancestor in enumerate(self._line(old))}
         way_up: list[Diff] = []

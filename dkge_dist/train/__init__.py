@@ -1,1 +1,1 @@
-"""Learning from scratch: batches, the step, the trainer."""
+"""Learning from scratch: the trainer, its checkpoints."""

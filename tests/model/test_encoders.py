@@ -11,9 +11,9 @@ from dkge_dist.kernels.adjacency import padded_blocks
 from dkge_dist.kernels.batches import RowNumbering
 from dkge_dist.kernels.contexts import Sampling, build_contexts
 from dkge_dist.kernels.triples import canonical
+from dkge_dist.learn.objects import EntityContexts
 from dkge_dist.model.attentive_gcn import PaddedPlaces
 from dkge_dist.model.dkge import Encoder
-from dkge_dist.train.batches import EntityContexts
 from tests import reference
 from tests.strategies import RandomGraph, digests, graphs, to_triples
 

@@ -9,11 +9,12 @@ from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.batches import bernoulli_head_chance
 from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.kernels.triples import canonical
+from dkge_dist.learn.batches import BatchMaker
+from dkge_dist.learn.objects import EntityContexts, RelationContexts
+from dkge_dist.learn.step import Loss, train_step
 from dkge_dist.model.dkge import Dkge
 from dkge_dist.shards.shard import TRAINED, Field, Optimizer, Shard, initial_rows
 from dkge_dist.shards.table import LocalTable
-from dkge_dist.train.batches import BatchMaker, EntityContexts, RelationContexts
-from dkge_dist.train.step import Loss, train_step
 from dkge_dist.types import Triples
 from tests import reference
 from tests.strategies import digests, to_list, to_triples

@@ -10,31 +10,12 @@ from typing import Literal
 
 import numpy as np
 
-from dkge_dist.graph.relation_paths import PathCounts
-from dkge_dist.graph.topology import Topology
-from dkge_dist.kernels.adjacency import ragged
-from dkge_dist.kernels.batches import RowNumbering, corrupt, known_among
-from dkge_dist.kernels.contexts import Contexts, Sampling, build_contexts
-from dkge_dist.kernels.ragged import Places, resolve_places
+from dkge_dist.kernels.batches import RowNumbering, corrupt, known_among, links
+from dkge_dist.learn.objects import EntityContexts, HiddenPairs, ObjectBatch, RelationContexts
 from dkge_dist.types import OFFSET, ROW, Array, Triples
 
 TRIES = 16
 """Draws of one corruption before its other side is tried."""
-
-
-@dataclass(frozen=True)
-class ObjectBatch:
-    """Distinct objects to encode: their rows, the distinct rows whose `^c` their contexts show, and where.
-
-    For relations the places show paths: `bag` lists the numbers (into `vertex_rows`) of each path's relations, from
-    `bag_offsets` on. For entities a place shows one row and there is no bag.
-    """
-
-    rows: Array
-    vertex_rows: Array
-    places: Places
-    bag: Array | None = None
-    bag_offsets: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -58,53 +39,13 @@ class Batch:
     corrupts_head: Array
 
 
-class EntityContexts:
-    """Entity batches, with contexts built on demand."""
-
-    def __init__(self, topology: Topology, digest: Array, sampling: Sampling) -> None:
-        self.topology, self.digest, self.sampling = topology, digest, sampling
-        self._vertices = RowNumbering(digest.shape[0])
-
-    def batch(self, rows: Array) -> ObjectBatch:
-        """Distinct entities with their contexts."""
-        contexts = ragged(build_contexts(self.topology.neighbours, self.digest, self.sampling, rows))
-        vertex_rows, place_row = self._vertices.number(contexts.vertices)
-        return ObjectBatch(rows, vertex_rows, resolve_places(contexts, place_row, vertex_rows.shape[0]))
-
-
-class RelationContexts:
-    """Relation batches; the contexts of all relations are few and built once."""
-
-    def __init__(self, paths: PathCounts, digest: Array, sampling: Sampling) -> None:
-        rows = np.arange(digest.shape[0], dtype=ROW)
-        self.contexts = paths.contexts(digest, sampling, rows)
-        self.bits = paths.bits
-        self._relations = RowNumbering(digest.shape[0])
-
-    def batch(self, rows: Array) -> ObjectBatch:
-        """Distinct relations with their contexts."""
-        contexts = ragged(Contexts(*(np.ascontiguousarray(column[rows]) for column in self.contexts)))
-        relations, lengths = unpack_paths(contexts.vertices, self.bits)
-        vertex_rows, bag = self._relations.number(relations)
-        offsets = np.zeros(lengths.shape[0], OFFSET)
-        np.cumsum(lengths[:-1], out=offsets[1:])
-        places = resolve_places(contexts, np.arange(lengths.shape[0], dtype=ROW), lengths.shape[0])
-        return ObjectBatch(rows, vertex_rows, places, bag.astype(OFFSET), offsets)
-
-
-def unpack_paths(codes: Array, bits: int) -> tuple[Array, Array]:
-    """(the relations of all paths, one path after the other; how many each path has)."""
-    columns = []
-    rest = codes.copy()
-    while rest.any():
-        columns.append((rest & ((1 << bits) - 1)) - 1)
-        rest >>= bits
-    table = np.stack(columns, axis=1)
-    return table[table >= 0].astype(ROW), (table >= 0).sum(1)
-
-
 class BatchMaker:
-    """Positives, negatives and their contexts. Deterministic in the generator it is given."""
+    """Positives, negatives and their contexts. Deterministic in the generator it is given.
+
+    With `hide_targets` the positives of a batch do not show in contexts: a head whose context names the very tail that
+    it is asked for learns to copy, and has nothing to copy from when it matters. A pair that a triple outside the batch
+    links too stays visible, as it does when held-out triples are asked for.
+    """
 
     def __init__(
         self,
@@ -115,10 +56,11 @@ class BatchMaker:
         head_chance: Array,
         sampler: Literal["bernoulli", "shared"],
         negatives: int,
+        hide_targets: bool = False,
     ) -> None:
         self.train, self.entities, self.relations = train, entities, relations
         self.candidates, self.head_chance = candidates, head_chance
-        self.sampler, self.negatives = sampler, negatives
+        self.sampler, self.negatives, self.hide_targets = sampler, negatives, hide_targets
         self._numbers = RowNumbering(entities.digest.shape[0])
         self._kinds = RowNumbering(relations.contexts.size.shape[0])
 
@@ -143,7 +85,7 @@ class BatchMaker:
         blocked_tails = known_among(topology.outgoing, triples.head, triples.relation, rows, shared, self._numbers)
         blocked_heads = known_among(topology.incoming, triples.tail, triples.relation, rows, shared, self._numbers)
         return Batch(
-            self.entities.batch(rows),
+            self.entities.batch(rows, self._targets(triples) if self.hide_targets else None),
             self.relations.batch(kinds),
             head,
             kind,
@@ -154,6 +96,15 @@ class BatchMaker:
             negative,
             side == 0,
         )
+
+    def _targets(self, triples: Triples) -> HiddenPairs:
+        """Pairs that only triples of this batch link."""
+        low = np.minimum(triples.head, triples.tail).astype(OFFSET)
+        high = np.maximum(triples.head, triples.tail)
+        pairs, count = np.unique((low << 32) | high, return_counts=True)
+        one, other = (pairs >> 32).astype(ROW), (pairs & 0xFFFFFFFF).astype(ROW)
+        gone = links(self.entities.topology.outgoing, one, other) == count
+        return HiddenPairs(one[gone], other[gone])
 
     def _draw_shared(self, rng: np.random.Generator) -> Array:
         """Half of the negatives uniformly, half as often as they stand in train: common answers are hard negatives."""

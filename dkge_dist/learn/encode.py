@@ -1,0 +1,95 @@
+"""From rows of the tables to joint vectors: pull, encode, and go back with the gradients.
+
+Shapes: B objects, U distinct rows of their contexts, D dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dkge_dist.learn.objects import ObjectBatch
+from dkge_dist.model.attentive_gcn import PaddedPlaces
+from dkge_dist.model.dkge import Encoder, path_features
+from dkge_dist.shards.shard import Field
+from dkge_dist.shards.table import Gradients, Table
+from dkge_dist.types import Array
+
+CPU = torch.device("cpu")
+CHUNK = 4096
+"""Objects that are encoded at once when many are."""
+
+
+@dataclass(frozen=True)
+class Leaves:
+    """Rows of a batch as torch leaves, to collect gradients in."""
+
+    knowledge_BD: Tensor
+    context_UD: Tensor
+
+    def gradients(self, batch: ObjectBatch) -> Gradients:
+        """What to push, once `backward` has run."""
+        return {
+            Field.KNOWLEDGE: (batch.rows, _gradient(self.knowledge_BD)),
+            Field.CONTEXT: (batch.vertex_rows, _gradient(self.context_UD)),
+        }
+
+
+def _gradient(leaf: Tensor) -> Array:
+    if leaf.grad is None:
+        return np.zeros(tuple(leaf.shape), np.float32)
+    values: Array = leaf.grad.cpu().numpy()
+    return values
+
+
+def pull(table: Table, batch: ObjectBatch, device: torch.device = CPU) -> Leaves:
+    """The rows of a batch, ready for gradients."""
+    pulled = table.pull({Field.KNOWLEDGE: batch.rows, Field.CONTEXT: batch.vertex_rows})
+    knowledge, context = (torch.from_numpy(pulled[field]).to(device).requires_grad_() for field in pulled)
+    return Leaves(knowledge, context)
+
+
+def encode(encoder: Encoder, leaves: Leaves, batch: ObjectBatch) -> Tensor:
+    """o* of the objects of a batch, on the device where its leaves are."""
+    features, device = leaves.context_UD, leaves.context_UD.device
+    if batch.bag is not None and batch.bag_offsets is not None:
+        features = path_features(features, on(device, batch.bag), on(device, batch.bag_offsets))
+    places = batch.places
+    if isinstance(places, list):
+        places = [PaddedPlaces(*(tensor.to(device) for tensor in block)) for block in places]
+    out: Tensor = encoder(features, places, leaves.knowledge_BD)
+    return out
+
+
+def on(device: torch.device, array: Array) -> Tensor:
+    """An array as a tensor on a device; on CPU they share memory."""
+    return torch.from_numpy(array).to(device)
+
+
+class Batches(Protocol):
+    """Makes batches of distinct objects."""
+
+    def batch(self, rows: Array) -> ObjectBatch:
+        """The objects of some rows."""
+
+
+@torch.no_grad()
+def joint_vectors(
+    encoder: Encoder, table: Table, contexts: Batches, rows: Array, device: torch.device = CPU
+) -> Iterator[tuple[Array, Array]]:
+    """o* of many objects, some at a time: (rows, vectors)."""
+    for first in range(0, rows.shape[0], CHUNK):
+        batch = contexts.batch(rows[first : first + CHUNK])
+        yield batch.rows, encode(encoder, pull(table, batch, device), batch).cpu().numpy()
+
+
+def joint_of(encoder: Encoder, table: Table, contexts: Batches, rows: Array, device: torch.device = CPU) -> Array:
+    """o* of some objects, in their order."""
+    dim = encoder.gate.logits.shape[0]
+    parts = [values for _, values in joint_vectors(encoder, table, contexts, rows, device)]
+    return np.concatenate(parts) if parts else np.empty((0, dim), np.float32)

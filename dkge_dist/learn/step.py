@@ -1,0 +1,66 @@
+"""One training step: pull the rows of a batch, encode, score, go back, push the gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from dkge_dist.learn.batches import Batch
+from dkge_dist.learn.encode import encode, on, pull
+from dkge_dist.model.dkge import Dkge
+from dkge_dist.model.losses import margin_loss, self_adversarial_loss, softmax_loss
+from dkge_dist.model.translation import score
+from dkge_dist.shards.shard import Optimizer
+from dkge_dist.shards.table import Table
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Which loss, and its margin."""
+
+    kind: Literal["margin", "softmax", "self_adversarial"]
+    margin: float
+
+
+def batch_loss(entity_BD: Tensor, relation_BD: Tensor, batch: Batch, loss: Loss) -> Tensor:
+    """The loss of a batch, from the joint vectors of its objects."""
+    device = entity_BD.device
+    head, tail = entity_BD[on(device, batch.head)], entity_BD[on(device, batch.tail)]
+    relation = relation_BD[on(device, batch.relation)]
+    positive = score(head, relation, tail)
+    if batch.shared.shape[0] == 0:
+        other = entity_BD[on(device, batch.negative)]
+        corrupts_head = on(device, batch.corrupts_head).unsqueeze(-1)
+        negative = score(torch.where(corrupts_head, other, head), relation, torch.where(corrupts_head, tail, other))
+        return margin_loss(positive, negative, loss.margin)
+    shared = entity_BD[on(device, batch.shared)]
+    kind = softmax_loss if loss.kind == "softmax" else self_adversarial_loss
+    blocked_tails, blocked_heads = on(device, batch.blocked_tails), on(device, batch.blocked_heads)
+    return kind(positive, head + relation, shared, blocked_tails, loss.margin) + kind(
+        positive, tail - relation, shared, blocked_heads, loss.margin
+    )
+
+
+def train_step(
+    model: Dkge,
+    dense: torch.optim.Optimizer,
+    tables: tuple[Table, Table],
+    batch: Batch,
+    loss: Loss,
+    optimizer: Optimizer,
+) -> float:
+    """Learn from one batch; its loss."""
+    objects = (batch.entities, batch.relations)
+    leaves = [pull(table, part) for table, part in zip(tables, objects, strict=True)]
+    encoders = (model.entity, model.relation)
+    entity, relation = (encode(e, leaf, part) for e, leaf, part in zip(encoders, leaves, objects, strict=True))
+    total = batch_loss(entity, relation, batch, loss)
+    dense.zero_grad(set_to_none=True)
+    total.backward()  # type: ignore[no-untyped-call]
+    for table, leaf, part in zip(tables, leaves, objects, strict=True):
+        table.push(leaf.gradients(part), optimizer)
+    dense.step()
+    return float(total.detach())

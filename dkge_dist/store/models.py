@@ -1,0 +1,129 @@
+"""Model versions: what was learnt, to parts and back. Tables are named by field: knowledge, context, joint."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from safetensors import SafetensorError
+
+from dkge_dist.store.manifest import CurrentEntry, Manifest, ModelEntry, ModelManifest, PartEntry
+from dkge_dist.store.storage import Staging, StoreError
+from dkge_dist.store.store import NumberTakenError, Store
+from dkge_dist.store.tables import block_rows, load_table, save_bytes, save_table
+from dkge_dist.types import Array
+
+FIELDS = ("knowledge", "context", "joint")
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """A model in memory: tables by field, dense parameters by name."""
+
+    entities: dict[str, Array]
+    relations: dict[str, Array]
+    dense: dict[str, Array]
+
+
+@dataclass(frozen=True)
+class About:
+    """What a model version says of itself: settings, validation metrics, facts of the run, metrics over time."""
+
+    settings: dict[str, Any]
+    metrics: dict[str, float]
+    facts: dict[str, Any]
+    history: list[dict[str, Any]]
+
+
+def save_model(staging: Staging, snapshot: int, learnt: Learnt, about: About, entity_block: int) -> ModelEntry:
+    """Write all of a model; `snapshot` is the version that it was learnt from."""
+    history = b"".join(json.dumps(line).encode() + b"\n" for line in about.history)
+    return ModelEntry(
+        snapshot=snapshot,
+        parent=None,
+        settings=about.settings,
+        entities={field: save_table(staging, learnt.entities[field], entity_block) for field in FIELDS},
+        relations={
+            field: save_table(staging, learnt.relations[field], block_rows(learnt.relations[field].shape[0]))
+            for field in FIELDS
+        },
+        dense=save_bytes(staging, safetensors.numpy.save(learnt.dense), len(learnt.dense)),
+        history=save_bytes(staging, history, len(about.history)),
+        metrics=about.metrics,
+        facts=about.facts,
+    )
+
+
+def publish_model(store: Store, entry: ModelEntry, seconds: float) -> ModelManifest:
+    """Make a saved model the next version, on top of whatever was published while it was learnt."""
+    while True:
+        head = store.head()
+        assert head is not None, "a snapshot was learnt, so there is a version"
+        manifest = _manifest(store, head, entry, seconds)
+        try:
+            store.publish(manifest)
+        except NumberTakenError:
+            # An ingest came in between. It does not touch what was learnt, which may be the work of days.
+            continue
+        return manifest
+
+
+def _manifest(store: Store, head: Manifest, entry: ModelEntry, seconds: float) -> ModelManifest:
+    return ModelManifest(
+        version=head.version + 1,
+        parent=store.checksum(head.version),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        seconds=seconds,
+        block_rows=head.block_rows,
+        entity_segments=head.entity_segments,
+        relation_segments=head.relation_segments,
+        current=CurrentEntry(snapshot=head.current.snapshot, model=head.version + 1),
+        model=entry,
+    )
+
+
+def load_dense(store: Store, part: PartEntry) -> dict[str, Array]:
+    """Dense parameters by name."""
+    path = store.storage.part_path(part.part)
+    try:
+        tensors: dict[str, Array] = safetensors.numpy.load(path.read_bytes())
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise StoreError(f"part {path} is damaged: {error}") from None
+    return tensors
+
+
+def load_learnt(store: Store, entry: ModelEntry, fields: tuple[str, ...] = FIELDS) -> Learnt:
+    """The tables of some fields, and the dense parameters."""
+    kinds = []
+    for tables in (entry.entities, entry.relations):
+        missing = [field for field in fields if field not in tables]
+        if missing:
+            raise StoreError(f"{store.path}: a model without {missing[0]} vectors")
+        kinds.append({field: load_table(store.storage, tables[field]) for field in fields})
+    return Learnt(kinds[0], kinds[1], load_dense(store, entry.dense))
+
+
+def load_history(store: Store, entry: ModelEntry) -> list[dict[str, Any]]:
+    """Metrics over time, as they were logged."""
+    data = store.storage.part_path(entry.history.part).read_bytes()
+    return [json.loads(line) for line in data.splitlines()]
+
+
+def check_model(store: Store, entry: ModelEntry) -> list[str]:
+    """What is wrong with a model whose parts are all sound: shapes that do not fit, values that are no numbers."""
+    problems = []
+    dims = {table.dim for tables in (entry.entities, entry.relations) for table in tables.values()}
+    rows = [{table.rows for table in tables.values()} for tables in (entry.entities, entry.relations)]
+    if len(dims) != 1 or any(len(counts) != 1 for counts in rows):
+        problems.append("tables of different shapes")
+    for noun, tables in (("entity", entry.entities), ("relation", entry.relations)):
+        for field, table in tables.items():
+            wrong = np.flatnonzero(~np.isfinite(load_table(store.storage, table)).all(1))
+            if wrong.shape[0]:
+                problems.append(f"{field} vector of {noun} row {wrong[0]} is not finite (and {len(wrong) - 1} others)")
+    load_dense(store, entry.dense)
+    return problems

@@ -1,0 +1,120 @@
+"""Tables of vectors on disk: blocks of rows that are the chunks of a Zarr v3 array, each a part of its own.
+
+Uncompressed, so that a block is mapped as it lies. The array's `zarr.json` is a part too; it names the chunks, so that
+versions share a table by naming one part.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dkge_dist.store.manifest import PartEntry, TableEntry
+from dkge_dist.store.storage import LocalStorage, Part, Staging, StoreError
+from dkge_dist.types import Array
+
+MIN_BLOCK_ROWS, MAX_BLOCK_ROWS, BLOCKS = 64, 16_384, 256
+VALUE = np.dtype("<f4")
+MAX_DIM = 1 << 16
+
+
+def block_rows(rows: int) -> int:
+    """Rows of a table block: a power of two near rows / 256, so that shards map whole blocks of a useful size."""
+    wanted = max(1, rows // BLOCKS)
+    return min(MAX_BLOCK_ROWS, max(MIN_BLOCK_ROWS, 1 << (wanted - 1).bit_length()))
+
+
+def zarr_metadata(rows: int, dim: int, block: int, attributes: dict[str, Any]) -> bytes:
+    """`zarr.json` of an uncompressed array with one chunk a block."""
+    content = {
+        "zarr_format": 3,
+        "node_type": "array",
+        "shape": [rows, dim],
+        "data_type": "float32",
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [block, dim]}},
+        "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
+        "fill_value": 0.0,
+        "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+        "attributes": attributes,
+    }
+    return json.dumps(content).encode()
+
+
+class BlockIndex:
+    """The chunks of a table's base. Checked when read: what is mapped by it has the size it needs."""
+
+    def __init__(self, storage: LocalStorage, entry: TableEntry) -> None:
+        self.storage = storage
+        path = storage.part_path(entry.base.part)
+        try:
+            content = json.loads(path.read_bytes())
+            self.rows, self.dim = content["shape"]
+            self.block = content["chunk_grid"]["configuration"]["chunk_shape"][0]
+            self.parts = [Part(str(digest), int(size)) for digest, size in content["attributes"]["parts"]]
+            numbers = (self.rows, self.dim, self.block)
+            sound = all(isinstance(number, int) and number >= 0 for number in numbers) and self.block > 0
+        except (ValueError, KeyError, TypeError, IndexError):
+            sound = False
+        if not sound or len(self.parts) != -(-self.rows // self.block) or self.dim != entry.dim or entry.dim > MAX_DIM:
+            raise StoreError(f"part {path} is no index of a table of {entry.dim} columns")
+        if self.rows > entry.rows:
+            raise StoreError(f"part {path} has {self.rows} rows, its table only {entry.rows}")
+        wrong = next((part for part in self.parts if part.size != self.block * self.dim * VALUE.itemsize), None)
+        if wrong is not None:
+            raise StoreError(f"part {path}: block {wrong.digest} has {wrong.size} bytes, not those of a block")
+
+    def map(self, number: int) -> Array:
+        """The real rows of one block, over the mapped file."""
+        path = self.storage.part_path(self.parts[number])
+        rows = min(self.block, self.rows - number * self.block)
+        mapped: Array = np.memmap(path, VALUE, "r", shape=(self.block, self.dim))[:rows]
+        return mapped
+
+
+def save_table(staging: Staging, values: Array, block: int) -> TableEntry:
+    """Write all rows of a table."""
+    rows, dim = values.shape
+    parts = [save_block(staging, values[first : first + block], block) for first in range(0, rows, block)]
+    metadata = zarr_metadata(rows, dim, block, {"parts": [list(part) for part in parts]})
+    return TableEntry(rows=rows, dim=dim, base=save_bytes(staging, metadata, len(parts)), deltas=[])
+
+
+def save_block(staging: Staging, values: Array, block: int) -> Part:
+    """Write one block; the last one is filled up with zeros, as Zarr does."""
+
+    def write(path: Path) -> None:
+        with path.open("wb") as file:
+            file.write(np.ascontiguousarray(values, VALUE).data)
+            file.write(bytes((block - values.shape[0]) * values.shape[1] * VALUE.itemsize))
+
+    return staging.add(write)
+
+
+def save_bytes(staging: Staging, data: bytes, rows: int) -> PartEntry:
+    """Write a small part that is in memory; `rows` is how many things it holds."""
+
+    def write(path: Path) -> None:
+        path.write_bytes(data)
+
+    part = staging.add(write)
+    return PartEntry(digest=part.digest, size=part.size, rows=rows)
+
+
+def load_table(storage: LocalStorage, entry: TableEntry) -> Array:
+    """All rows of a table, in memory that the caller owns."""
+    index = BlockIndex(storage, entry)
+    values = np.zeros((entry.rows, entry.dim), np.float32)
+    for number in range(len(index.parts)):
+        mapped = index.map(number)
+        values[number * index.block : number * index.block + mapped.shape[0]] = mapped
+    return values
+
+
+def table_parts(storage: LocalStorage, entry: TableEntry) -> Iterator[PartEntry]:
+    """The blocks that a table's index names."""
+    for part in BlockIndex(storage, entry).parts:
+        yield PartEntry(digest=part.digest, size=part.size, rows=0)
