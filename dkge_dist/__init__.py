@@ -5,6 +5,9 @@
     dkge.ingest("store", "movies/snapshot-000.tsv")  # source -> Snapshot
     dkge.ingest("store", "movies/night-001.changes") # -> Diff to the snapshot before
     dkge.diff("store", "1", "2", affected=True)      # -> who is affected
+    dkge.train("store")                              # Snapshot -> model version
+    dkge.evaluate("store")                           # -> link prediction on held-out triples
+    dkge.answer("store", "title 7", "director")      # -> the best answers
     dkge.log("store"); dkge.check("store")
 
 Every function returns what its command prints with --json. Nothing heavy is imported before it is used.
@@ -21,7 +24,7 @@ from typing import Any
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "check", "diff", "ingest", "log", "synth"]
+__all__ = ["__version__", "answer", "check", "diff", "evaluate", "export", "ingest", "log", "synth", "train"]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dkge_dist.types import UsageError
 
@@ -27,17 +27,92 @@ class ContextSettings(Section):
     path_length: Annotated[int, Field(ge=1, le=4, description="longest relation path in relation contexts")] = 2
 
 
+class ModelSettings(Section):
+    """The shape of the model. It belongs to the model version."""
+
+    dim: Annotated[int, Field(ge=1, le=4096, description="numbers of a vector")] = 100
+    entity_layers: Annotated[int, Field(ge=1, le=3, description="layers of the entities' graph convolution")] = 1
+    relation_layers: Annotated[int, Field(ge=1, le=3, description="layers of the relations' graph convolution")] = 1
+
+
+class TrainSettings(Section):
+    """Learning from scratch. The defaults learn best and fastest; the `paper` preset is the published method."""
+
+    batch_size: Annotated[int, Field(ge=1, le=10_000_000)] = 1000
+    sampler: Annotated[
+        Literal["shared", "bernoulli"],
+        Field(description="negatives shared by a batch and scored on both sides, or one Bernoulli negative a triple"),
+    ] = "shared"
+    negatives: Annotated[int, Field(ge=1, le=1_000_000, description="shared negatives of a batch")] = 1024
+    loss: Literal["softmax", "self_adversarial", "margin"] = "softmax"
+    margin: Annotated[float, Field(ge=0, le=1e6)] = 0.0
+    optimizer: Annotated[Literal["adagrad", "sgd"], Field(description="row-wise Adagrad, or plain descent")] = "adagrad"
+    learning_rate: Annotated[float, Field(gt=0, le=1e6)] = 0.1
+    dense_learning_rate: Annotated[
+        float | None, Field(gt=0, le=1e6, description="of W, u and gates; null: as for rows")
+    ] = 0.01
+    schedule: Annotated[Literal["linear", "constant"], Field(description="of the learning rate, over max_epochs")] = (
+        "linear"
+    )
+    init_scale: Annotated[float, Field(gt=0, le=1e3, description="start values, as a share of the published ones")] = (
+        0.1
+    )
+    hide_targets: Annotated[
+        bool, Field(description="leave the triples of a batch out of the contexts they are learnt with")
+    ] = True
+    max_epochs: Annotated[int, Field(ge=1, le=10_000_000)] = 30
+    max_seconds: Annotated[float, Field(ge=0, description="0 means no limit")] = 0.0
+    eval_every: Annotated[int, Field(ge=1, description="epochs between validations")] = 2
+    patience: Annotated[int, Field(ge=0, description="validations without a better one to stop after; 0: never")] = 5
+    valid_triples: Annotated[int, Field(ge=1, description="validation triples to rank, sampled once")] = 3000
+    valid_candidates: Annotated[int, Field(ge=1, description="entities they compete with, sampled once")] = 100_000
+    checkpoint_seconds: Annotated[float, Field(ge=0, description="between checkpoints")] = 300.0
+
+    @model_validator(mode="after")
+    def _fits(self) -> TrainSettings:
+        if (self.sampler == "bernoulli") != (self.loss == "margin"):
+            raise ValueError("train.loss=margin goes with train.sampler=bernoulli, the other losses with shared")
+        return self
+
+
 class Settings(Section):
     """Everything that can be set."""
 
     context: ContextSettings = ContextSettings()
+    model: ModelSettings = ModelSettings()
+    train: TrainSettings = TrainSettings()
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 7
     threads: Annotated[int, Field(ge=0, description="threads of the kernels; 0 means all cores")] = 0
+    device: Annotated[
+        str, Field(pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$", description="auto: a GPU where there is one")
+    ] = "auto"
 
 
-def load_settings(path: Path | None = None, overrides: Iterable[str] = ()) -> Settings:
-    """Defaults, then the YAML file, then `key=value` words such as `context.cap=20`."""
-    values: dict[str, Any] = {}
+PRESETS: dict[str, dict[str, Any]] = {
+    "default": {},
+    # As published for YAGO-3SP.
+    "paper": {
+        "train.batch_size": 500,
+        "train.sampler": "bernoulli",
+        "train.negatives": 1,
+        "train.loss": "margin",
+        "train.margin": 10.0,
+        "train.optimizer": "sgd",
+        "train.learning_rate": 0.005,
+        "train.dense_learning_rate": None,
+        "train.schedule": "constant",
+        "train.init_scale": 1.0,
+        "train.hide_targets": False,
+        "train.max_epochs": 800,
+    },
+}
+
+
+def load_settings(path: Path | None = None, overrides: Iterable[str] = (), preset: str = "default") -> Settings:
+    """The preset, then the YAML file, then `key=value` words such as `context.cap=20`."""
+    if preset not in PRESETS:
+        raise UsageError(f"no preset {preset!r}: one of {', '.join(PRESETS)}")
+    values: dict[str, Any] = dict(PRESETS[preset])
     if path is not None:
         for key, value in _flat(_read_yaml(path)):
             _refuse_unknown(key, str(path))
@@ -55,6 +130,8 @@ def load_settings(path: Path | None = None, overrides: Iterable[str] = ()) -> Se
         return Settings.model_validate(_nested(values))
     except ValidationError as error:
         first = error.errors()[0]
+        if first["type"] == "value_error":
+            raise UsageError(f"settings: {first['ctx']['error']}") from None
         key = ".".join(str(place) for place in first["loc"])
         raise UsageError(f"setting {key}={first['input']!r}: {first['msg']}") from None
 

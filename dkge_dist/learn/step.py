@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,12 +10,13 @@ import torch
 from torch import Tensor
 
 from dkge_dist.learn.batches import Batch
-from dkge_dist.learn.encode import encode, on, pull
+from dkge_dist.learn.encode import CPU, encode, on, pull
 from dkge_dist.model.dkge import Dkge
 from dkge_dist.model.losses import margin_loss, self_adversarial_loss, softmax_loss
 from dkge_dist.model.translation import score
 from dkge_dist.shards.shard import Optimizer
 from dkge_dist.shards.table import Table
+from dkge_dist.types import DkgeError
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,10 @@ def batch_loss(entity_BD: Tensor, relation_BD: Tensor, batch: Batch, loss: Loss)
     )
 
 
+class NotFiniteError(DkgeError):
+    """The loss or a gradient is no number any more. Nothing of the batch was applied."""
+
+
 def train_step(
     model: Dkge,
     dense: torch.optim.Optimizer,
@@ -51,16 +57,22 @@ def train_step(
     batch: Batch,
     loss: Loss,
     optimizer: Optimizer,
+    device: torch.device = CPU,
 ) -> float:
     """Learn from one batch; its loss."""
     objects = (batch.entities, batch.relations)
-    leaves = [pull(table, part) for table, part in zip(tables, objects, strict=True)]
+    leaves = [pull(table, part, device) for table, part in zip(tables, objects, strict=True)]
     encoders = (model.entity, model.relation)
     entity, relation = (encode(e, leaf, part) for e, leaf, part in zip(encoders, leaves, objects, strict=True))
     total = batch_loss(entity, relation, batch, loss)
     dense.zero_grad(set_to_none=True)
     total.backward()  # type: ignore[no-untyped-call]
+    value = float(total.detach())
+    # Whatever goes wrong in the rows shows in the dense gradients, which sum over all of them.
+    sums = [value, *(float(p.grad.sum()) for p in model.parameters() if p.grad is not None)]
+    if not all(math.isfinite(number) for number in sums):
+        raise NotFiniteError(f"the loss or its gradient is not finite (loss {value})")
     for table, leaf, part in zip(tables, leaves, objects, strict=True):
         table.push(leaf.gradients(part), optimizer)
     dense.step()
-    return float(total.detach())
+    return value

@@ -7,6 +7,7 @@ reads and writes the rows that got a gradient and nothing else.
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from dkge_dist.kernels.jit import frozen
 from dkge_dist.kernels.optimizers import adagrad_rows, sgd_rows
 from dkge_dist.kernels.ragged import gather_rows
-from dkge_dist.types import ROW, Array
+from dkge_dist.types import ROW, Array, DkgeError
 
 
 class Field(StrEnum):
@@ -36,10 +37,13 @@ class Optimizer(NamedTuple):
     rate: float
 
 
-def initial_rows(count: int, dim: int, rng: np.random.Generator) -> Array:
-    """U(−6/√d, 6/√d), as published."""
-    bound = 6 / np.sqrt(dim)
-    return rng.uniform(-bound, bound, (count, dim)).astype(np.float32)
+def initial_rows(count: int, dim: int, rng: np.random.Generator, scale: float = 1.0) -> Array:
+    """U(−6/√d, 6/√d), as published, times `scale`."""
+    bound = np.float32(scale * 6 / np.sqrt(dim))
+    rows = rng.random((count, dim), np.float32)
+    rows -= np.float32(0.5)
+    rows *= 2 * bound
+    return rows
 
 
 class Shard:
@@ -69,3 +73,18 @@ class Shard:
     def write(self, field: Field, rows: Array, values: Array) -> None:
         """Set rows to given values."""
         self.values[field][rows] = values
+
+    def save(self, folder: Path) -> None:
+        """Write the trained fields and their optimizer state into a folder."""
+        for field in TRAINED:
+            np.save(folder / f"{field}.npy", self.values[field], allow_pickle=False)
+            np.save(folder / f"{field}-state.npy", self.state[field], allow_pickle=False)
+
+    def load(self, folder: Path) -> None:
+        """Go back to what `save` wrote."""
+        for field in TRAINED:
+            for name, into in ((f"{field}.npy", self.values[field]), (f"{field}-state.npy", self.state[field])):
+                stored = np.load(folder / name, mmap_mode="r", allow_pickle=False)
+                if stored.shape != into.shape:
+                    raise DkgeError(f"{folder / name}: holds {stored.shape} instead of {into.shape}")
+                into[:] = stored

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Protocol
 
 from dkge_dist.shards.shard import Field, Optimizer, Shard
@@ -24,6 +25,12 @@ class Table(Protocol):
     def write(self, field: Field, rows: Array, values: Array) -> None:
         """Set rows to given values, such as materialised o*."""
 
+    def save(self, folder: Path) -> None:
+        """Write the trained fields and their optimizer state into an empty folder."""
+
+    def load(self, folder: Path) -> None:
+        """Go back to what `save` wrote."""
+
 
 class LocalTable:
     """All rows in this process."""
@@ -43,3 +50,11 @@ class LocalTable:
     def write(self, field: Field, rows: Array, values: Array) -> None:
         """Set rows to given values."""
         self.shard.write(field, rows, values)
+
+    def save(self, folder: Path) -> None:
+        """Write the trained fields and their optimizer state into an empty folder."""
+        self.shard.save(folder)
+
+    def load(self, folder: Path) -> None:
+        """Go back to what `save` wrote."""
+        self.shard.load(folder)

@@ -193,6 +193,9 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
     if seal is None or hashlib.sha256(data[seal.end() :]).hexdigest().encode() != seal[1]:
         raise StoreError(f"{where}: damaged or altered: its bytes are not those of the checksum that it opens with")
     del content["sha256"]
+    if content.get("kind") == "snapshot":
+        # Stores from before there were models do not say which one is in force: none.
+        content.setdefault("current", {"snapshot": content.get("version"), "model": None})
     try:
         kind = KINDS.get(str(content.get("kind")))
         if kind is None:

@@ -1,15 +1,16 @@
-"""The public functions: paths and plain values in, JSON-ready dictionaries out. The command line is thin over these."""
+"""Graphs: synthesise, ingest, compare, list and check. No torch is needed for any of these."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
+from dkge_dist.api.reports import PathLike, Progress, Report, since
 from dkge_dist.config import Settings, load_settings
 from dkge_dist.graph.affected import GraphState, find_affected
 from dkge_dist.graph.dictionary import Dictionary
@@ -28,14 +29,9 @@ from dkge_dist.store.manifest import Manifest, ModelManifest, SnapshotManifest
 from dkge_dist.store.store import Store
 from dkge_dist.types import Split, Triples, UsageError
 
-Progress = Callable[[float, str], None]
-"""Hears how much is done (0 to 1) and a few words."""
-
-Report = dict[str, Any]
-
 
 def synth(
-    out: str | os.PathLike[str],
+    out: PathLike,
     preset: str = "demo",
     *,
     entities: int | None = None,
@@ -58,12 +54,12 @@ def synth(
         report = write_synth(spec, Path(out), full, progress)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    return {**report, "seconds": _since(began)}
+    return {**report, "seconds": since(began)}
 
 
 def ingest(
-    store: str | os.PathLike[str],
-    source: str | os.PathLike[str],
+    store: PathLike,
+    source: PathLike,
     *,
     format: str = "auto",
     name: str | None = None,
@@ -87,7 +83,7 @@ def ingest(
 
     result = ingest_source(Path(store), reader, options, heard)
     entry = result.manifest.snapshot
-    seconds = _since(began)
+    seconds = since(began)
     return {
         "version": result.manifest.version,
         "name": entry.name,
@@ -109,21 +105,21 @@ def ingest(
     }
 
 
-def log(store: str | os.PathLike[str]) -> Report:
+def log(store: PathLike) -> Report:
     """Every version: what it is, what it stands on, what it changed."""
     opened = Store.open(Path(store))
     return {"versions": [_version(opened, opened.manifest(number)) for number in opened.versions()]}
 
 
 def diff(
-    store: str | os.PathLike[str],
+    store: PathLike,
     old: str,
     new: str,
     *,
-    out: str | os.PathLike[str] | None = None,
+    out: PathLike | None = None,
     examples: int = 0,
     affected: bool = False,
-    config: str | os.PathLike[str] | None = None,
+    config: PathLike | None = None,
     settings: Iterable[str] = (),
 ) -> Report:
     """What changed from snapshot `old` to snapshot `new` (names or version numbers).
@@ -146,10 +142,10 @@ def diff(
     if out is not None:
         report["out"] = str(out)
         _write_changes(Path(out), change, names)
-    return {**report, "seconds": _since(began)}
+    return {**report, "seconds": since(began)}
 
 
-def check(store: str | os.PathLike[str], *, progress: Progress | None = None) -> Report:
+def check(store: PathLike, *, progress: Progress | None = None) -> Report:
     """Verify every checksum and that the parts fit together; `problems` names what is broken."""
     began = time.monotonic()
 
@@ -165,7 +161,7 @@ def check(store: str | os.PathLike[str], *, progress: Progress | None = None) ->
         "parts": result.parts,
         "bytes": result.bytes,
         "problems": problems,
-        "seconds": _since(began),
+        "seconds": since(began),
     }
 
 
@@ -218,7 +214,7 @@ def _affected(
         "affected_relations": len(found.relations()),
         "context_changed_entities": len(found.entities_by_context),
         "context_changed_relations": len(found.relations_by_context),
-        "affected_seconds": _since(began),
+        "affected_seconds": since(began),
     }
 
 
@@ -246,7 +242,3 @@ def _write_changes(path: Path, change: Diff, names: tuple[Dictionary, Dictionary
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _since(began: float) -> float:
-    return round(time.monotonic() - began, 3)
