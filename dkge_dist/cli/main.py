@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from dkge_dist.cli.output import emit, print_json, progress_bar, table
+from dkge_dist.cli.output import emit, print_json, progress_bar, stop_requested, table
 from dkge_dist.types import DkgeError, UsageError
 
 app = typer.Typer(
@@ -123,10 +123,15 @@ def log(store: StorePath, as_json: Json = False) -> None:
 
     def show(report: dict[str, Any]) -> None:
         columns = ["version", "kind", "name", "parent", "added", "deleted", "emerging_entities", "removed_entities",
-                   "train", "valid", "test", "entities", "stored", "seconds"]  # fmt: skip
-        table([c.removesuffix("_entities") for c in columns], [[v.get(c) for c in columns] for v in report["versions"]])
+                   "train", "valid", "test", "entities", "stored", "epochs", "seconds"]  # fmt: skip
+        lines = [[v.get(c) for c in columns] + [_log_metric(v.get("metrics"))] for v in report["versions"]]
+        table([*(c.removesuffix("_entities") for c in columns), "valid mrr"], lines)
 
     emit(api.log(store), as_json, show)
+
+
+def _log_metric(found: dict[str, float] | None) -> str:
+    return f"{found['mrr']:.3f}" if found else "-"
 
 
 @app.command()
@@ -180,6 +185,150 @@ def check(store: StorePath, as_json: Json = False) -> None:
     emit(report, as_json, show)
     if not report["ok"]:
         raise typer.Exit(1)
+
+
+SettingWords = Annotated[list[str] | None, typer.Argument(metavar="key=value", help="Settings, as in configs/.")]
+Config = Annotated[Path | None, typer.Option(help="YAML file of settings.")]
+Preset = Annotated[str, typer.Option(help="Start values of the settings: default or paper.")]
+ModelVersion = Annotated[
+    str | None, typer.Option("--version", "--as-of", metavar="V", help="The model in force at a version or snapshot.")
+]
+
+
+@app.command()
+def train(
+    store: StorePath,
+    settings: SettingWords = None,
+    snapshot: Annotated[str | None, typer.Option(help="Name or version number; the one in force by default.")] = None,
+    preset: Preset = "default",
+    config: Config = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Do not resume an interrupted training.")] = False,
+    tensorboard: Annotated[Path | None, typer.Option(help="Also write metrics for TensorBoard here.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Learn a snapshot from scratch. Ctrl-C leaves a checkpoint; the same command goes on from it."""
+    from dkge_dist import api
+
+    with progress_bar("train", as_json) as progress, stop_requested() as stop:
+        report = api.train(
+            store, snapshot=snapshot, preset=preset, config=config, settings=settings or (), fresh=fresh,
+            tensorboard=tensorboard, progress=progress, stop=stop,
+        )  # fmt: skip
+    emit(report, as_json, _show_trained)
+
+
+def _show_trained(report: dict[str, Any]) -> None:
+    resumed = " (resumed)" if report["resumed"] else ""
+    print(
+        f"version {report['version']} is a model of {report['snapshot']!r}: {report['entities']:,} entities, "
+        f"{report['relations']:,} relations, {report['dim']} numbers each"
+    )
+    print(
+        f"  {report['epochs']} epochs in {report['seconds']:.1f} s{resumed}, "
+        f"{report['triples_per_second']:,.0f} triples/s"
+    )
+    if report["valid"]:
+        print(f"  best validation: {_metrics_words(report['valid'])}")
+
+
+METRICS = ("mrr", "hits@1", "hits@3", "hits@10", "mr")
+
+
+def _metrics_words(found: dict[str, float]) -> str:
+    return ", ".join(f"{name} {found[name]:.1f}" if name == "mr" else f"{name} {found[name]:.3f}" for name in METRICS)
+
+
+@app.command()
+def evaluate(
+    store: StorePath,
+    version: ModelVersion = None,
+    split: Annotated[Literal["valid", "test"], typer.Option(help="Held-out triples to rank.")] = "test",
+    protocol: Annotated[
+        Literal["paper", "filtered"], typer.Option(help="paper: train triples do not compete; filtered: no known one.")
+    ] = "paper",
+    relations: Annotated[bool, typer.Option("--relations", help="Also a table by relation.")] = False,
+    categories: Annotated[bool, typer.Option("--categories", help="Also by 1-1, 1-N, N-1, N-N.")] = False,
+    threads: Annotated[int, typer.Option(min=0, help="Threads; 0 means all cores.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Link prediction: how high do the true entities of held-out triples rank?"""
+    from dkge_dist import api
+
+    report = api.evaluate(
+        store, version=version, split=split, protocol=protocol, relations=relations, categories=categories,
+        threads=threads,
+    )  # fmt: skip
+    emit(report, as_json, _show_evaluation)
+
+
+def _show_evaluation(report: dict[str, Any]) -> None:
+    print(
+        f"version {report['version']} on {report['triples']:,} {report['split']} triples of {report['snapshot']!r} "
+        f"({report['protocol']} protocol, {report['candidates']:,} candidates)"
+    )
+    lines = [("all", report["triples"], report), ("  tails", "", report["tail"]), ("  heads", "", report["head"])]
+    if report["leaked"]:
+        lines.append(("not in train", report["triples"] - report["leaked"], report["without_train"]))
+    for name, found in report.get("categories", {}).items():
+        lines += [(name, found["triples"], found), ("  tails", "", found["tail"]), ("  heads", "", found["head"])]
+    lines += [(found["relation"], found["triples"], found) for found in report.get("relations", [])]
+    table(["", "triples", *METRICS], [[name, n, *(_metric(m, found[m]) for m in METRICS)] for name, n, found in lines])
+
+
+def _metric(name: str, value: float) -> str:
+    return f"{value:,.1f}" if name == "mr" else f"{value:.4f}"
+
+
+@app.command()
+def answer(
+    store: StorePath,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="HEAD RELATION", help="With --tail only RELATION.")
+    ] = None,
+    tail: Annotated[str | None, typer.Option(help="Ask for the head of this tail.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many answers.")] = 10,
+    version: ModelVersion = None,
+    batch: Annotated[Path | None, typer.Option(help="File of questions, `?` for what is asked.")] = None,
+    as_json: Json = False,
+) -> None:
+    """The best answers to (HEAD, RELATION, ?), nearest first; `known` ones stand in the graph already."""
+    from dkge_dist import api
+
+    given = words or []
+    if len(given) != (0 if batch else 1 if tail is not None else 2):
+        raise UsageError("ask with HEAD RELATION, with RELATION --tail T, or with --batch FILE")
+    head, relation = (None, None) if batch else (None, given[0]) if tail is not None else (given[0], given[1])
+    report = api.answer(store, head, relation, tail=tail, top=top, version=version, batch=batch)
+    emit(report, as_json, _show_answers)
+
+
+def _show_answers(report: dict[str, Any]) -> None:
+    for question in report.get("questions", [report]):
+        asked = (question.get("head", "?"), question["relation"], question.get("tail", "?"))
+        print("\t".join(asked))
+        lines = [[a["entity"], f"{a['score']:.3f}", "known" if a["known"] else ""] for a in question["answers"]]
+        table(["  answer", "distance", ""], [[f"  {entity}", *rest] for entity, *rest in lines])
+
+
+@app.command()
+def export(
+    store: StorePath,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="New folder to write to.")],
+    format: Annotated[
+        Literal["parquet", "npy", "safetensors", "zarr"], typer.Option(help="Kind of files.")
+    ] = "parquet",
+    version: ModelVersion = None,
+    what: Annotated[Literal["joint", "knowledge", "context"], typer.Option(help="Which vectors.")] = "joint",
+    as_json: Json = False,
+) -> None:
+    """Write the vectors of a model, with their labels, for other programs."""
+    from dkge_dist import api
+
+    report = api.export(store, out, format=format, version=version, what=what)
+    emit(report, as_json, lambda r: print(f"{out}: {r['what']} vectors of {_words({k: r[k] for k in _COUNTED})}"))
+
+
+_COUNTED = ("entities", "relations", "dim")
 
 
 @app.command()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -57,3 +59,20 @@ def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.2f}"
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+@contextmanager
+def stop_requested() -> Iterator[Callable[[], bool]]:
+    """Asks whether somebody wants this to stop, by Ctrl-C or SIGTERM. The second Ctrl-C does not wait any more."""
+    asked = threading.Event()
+
+    def ask(number: int, frame: Any) -> None:
+        asked.set()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked.is_set
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

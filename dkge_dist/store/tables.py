@@ -104,13 +104,18 @@ def save_bytes(staging: Staging, data: bytes, rows: int) -> PartEntry:
     return PartEntry(digest=part.digest, size=part.size, rows=rows)
 
 
+def blocks(storage: LocalStorage, entry: TableEntry) -> Iterator[tuple[int, Array]]:
+    """A table as (first row, vectors), block by block, without ever holding all of it."""
+    index = BlockIndex(storage, entry)
+    for number in range(len(index.parts)):
+        yield number * index.block, index.map(number)
+
+
 def load_table(storage: LocalStorage, entry: TableEntry) -> Array:
     """All rows of a table, in memory that the caller owns."""
-    index = BlockIndex(storage, entry)
     values = np.zeros((entry.rows, entry.dim), np.float32)
-    for number in range(len(index.parts)):
-        mapped = index.map(number)
-        values[number * index.block : number * index.block + mapped.shape[0]] = mapped
+    for first, some in blocks(storage, entry):
+        values[first : first + some.shape[0]] = some
     return values
 
 
