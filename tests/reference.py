@@ -71,6 +71,24 @@ def entity_context(
     return vertices, edges
 
 
+def without_vertex(context: Context, gone: int) -> Context:
+    """What the vertices induce once one of them is taken out; the object itself stays."""
+    vertices, edges = context
+    left = [vertices[0], *(v for v in vertices[1:] if v != gone)]
+    return left, frozenset((a, b) for a, b in edges if a in left and b in left)
+
+
+def links(triples: Iterable[Triple], one: int, other: int) -> int:
+    """How many different triples link two entities, in either direction."""
+    return sum({head, tail} == {one, other} for head, _, tail in set(triples))
+
+
+def hidden_pairs(train: Iterable[Triple], batch: Iterable[Triple]) -> set[frozenset[int]]:
+    """Pairs that triples of the batch link and no other train triple does."""
+    outside = {frozenset((head, tail)) for head, _, tail in set(train) - set(batch)}
+    return {frozenset((head, tail)) for head, _, tail in batch} - outside
+
+
 def normalised_adjacency(context: Context) -> np.ndarray:
     """D̂^-1/2 (A + I) D̂^-1/2, dense, in 64 bits."""
     vertices, edges = context

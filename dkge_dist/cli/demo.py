@@ -1,4 +1,4 @@
-"""`dkge demo`: synthesise an evolving graph, ingest it night by night, and tell what changed and who is affected."""
+"""`dkge demo`: synthesise an evolving graph, learn it, ask it, then ingest night after night and tell what changed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from dkge_dist import api
-from dkge_dist.cli.output import table
+from dkge_dist.cli.output import progress_bar, table
+from dkge_dist.cli.shows import show_answers, show_evaluation
 
 
 def run_demo(folder: Path | None = None, quiet: bool = False) -> dict[str, Any]:
@@ -27,6 +28,20 @@ def run_demo(folder: Path | None = None, quiet: bool = False) -> dict[str, Any]:
         say(f"An evolving movie graph: {made['entities']:,} entities, {made['triples']:,} triples.")
         first = api.ingest(store, movies / "snapshot-000.tsv", valid=200, test=200)
         say(f"Ingested: {first['train']:,} train triples, {first['valid']} + {first['test']} held out.\n")
+        say("Learning it from scratch ...")
+        with progress_bar("train", quiet) as progress:
+            trained = api.train(store, progress=progress)
+        say(
+            f"{trained['epochs']} epochs in {trained['seconds']:.0f} s, {trained['triples_per_second']:,.0f} triples/s.\n"
+        )
+        predicted = api.evaluate(store)
+        asked = [_ask(store, *question) for question in _questions(movies / "snapshot-000.tsv")]
+        if not quiet:
+            show_evaluation(predicted)
+            say("\nA few questions:")
+            for question in asked:
+                show_answers(question)
+            say("\nNow the nights:")
         nights = []
         for night in sorted(movies.glob("night-*.changes")):
             before = api.log(store)["versions"][-1]["name"]
@@ -39,4 +54,27 @@ def run_demo(folder: Path | None = None, quiet: bool = False) -> dict[str, Any]:
         checked = api.check(store)
         state = "sound" if checked["ok"] else "DAMAGED"
         say(f"\nThe store is {state}: {checked['bytes']:,} bytes in {checked['parts']} parts.")
-        return {"base": first, "nights": nights, "check": checked, "seconds": round(time.monotonic() - began, 3)}
+        return {
+            "base": first,
+            "train": trained,
+            "evaluate": predicted,
+            "answers": asked,
+            "nights": nights,
+            "check": checked,
+            "seconds": round(time.monotonic() - began, 3),
+        }
+
+
+def _ask(store: Path, head: str, relation: str) -> dict[str, Any]:
+    return {"head": head, "relation": relation, **api.answer(store, head, relation, top=3)}
+
+
+def _questions(source: Path) -> list[tuple[str, str]]:
+    """Who directed the first title, wrote the second, acted in the third that the source names."""
+    wanted = ("director", "writer", "actor")
+    found: dict[str, str] = {}
+    for line in source.read_text(encoding="utf-8").splitlines():
+        head, relation, _ = line.split("\t")
+        if relation in wanted and relation not in found and head not in found.values():
+            found[relation] = head
+    return [(head, relation) for relation, head in found.items()]

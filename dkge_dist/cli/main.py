@@ -10,7 +10,16 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from dkge_dist.cli.output import emit, print_json, progress_bar, stop_requested, table
+from dkge_dist.cli.output import emit, print_json, progress_bar, stop_requested
+from dkge_dist.cli.shows import (
+    in_words,
+    show_answers,
+    show_diff,
+    show_evaluation,
+    show_ingested,
+    show_log,
+    show_trained,
+)
 from dkge_dist.types import DkgeError, UsageError
 
 app = typer.Typer(
@@ -58,7 +67,7 @@ def synth(
         report = api.synth(
             out, preset, entities=entities, triples=triples, nights=nights, seed=seed, full=full, progress=progress
         )
-    emit(report, as_json, lambda r: print(f"{out}: {_words(r)}"))
+    emit(report, as_json, lambda r: print(f"{out}: {in_words(r)}"))
 
 
 @app.command()
@@ -88,32 +97,7 @@ def ingest(
             store, source, format=format, name=name, valid=valid, test=test, force=force, max_bad_lines=max_bad_lines,
             released_after=released_after, key=key, literals=literals, progress=progress,
         )  # fmt: skip
-    emit(report, as_json, _show_ingested)
-
-
-def _show_ingested(report: dict[str, Any]) -> None:
-    if report["unchanged"]:
-        print(f"nothing changed: {report['name']!r} (version {report['version']}) holds just this")
-        _show_noticed(report)
-        return
-    print(
-        f"{report['name']!r} is version {report['version']}: {report['entities']:,} entities, {report['relations']:,} "
-        f"relations, {report['train']:,} train + {report['valid']:,} valid + {report['test']:,} test triples"
-    )
-    print(
-        f"  +{report['added']:,} -{report['deleted']:,} train triples; entities: +{report['emerging_entities']:,} "
-        f"-{report['removed_entities']:,}; relations: +{report['emerging_relations']:,} "
-        f"-{report['removed_relations']:,}"
-    )
-    _show_noticed(report)
-    print(f"  {report['seconds']:.1f} s, {report['triples_per_second']:,} triples/s")
-
-
-def _show_noticed(report: dict[str, Any]) -> None:
-    if report["counts"]:
-        print(f"  noticed: {_words(report['counts'])}")
-    if report["rejects"]:
-        print(f"  bad lines were set aside in {report['rejects']}")
+    emit(report, as_json, show_ingested)
 
 
 @app.command()
@@ -121,17 +105,7 @@ def log(store: StorePath, as_json: Json = False) -> None:
     """Show the versions of STORE."""
     from dkge_dist import api
 
-    def show(report: dict[str, Any]) -> None:
-        columns = ["version", "kind", "name", "parent", "added", "deleted", "emerging_entities", "removed_entities",
-                   "train", "valid", "test", "entities", "stored", "epochs", "seconds"]  # fmt: skip
-        lines = [[v.get(c) for c in columns] + [_log_metric(v.get("metrics"))] for v in report["versions"]]
-        table([*(c.removesuffix("_entities") for c in columns), "valid mrr"], lines)
-
-    emit(api.log(store), as_json, show)
-
-
-def _log_metric(found: dict[str, float] | None) -> str:
-    return f"{found['mrr']:.3f}" if found else "-"
+    emit(api.log(store), as_json, show_log)
 
 
 @app.command()
@@ -152,20 +126,7 @@ def diff(
     report = api.diff(
         store, old, new, out=out, examples=examples, affected=affected, config=config, settings=settings or ()
     )
-    emit(report, as_json, _show_diff)
-
-
-def _show_diff(report: dict[str, Any]) -> None:
-    print(f"{report['from']} -> {report['to']}")
-    skipped = {"from", "to", "seconds", "out", "added_examples", "deleted_examples"}
-    for key, value in report.items():
-        if key not in skipped:
-            print(f"  {key.replace('_', ' '):26} {value:>12,}")
-    for side, sign in (("added", "+"), ("deleted", "-")):
-        for row in report.get(f"{side}_examples", []):
-            print(f"  {sign} " + "\t".join(row))
-    if "out" in report:
-        print(f"  written to {report['out']}")
+    emit(report, as_json, show_diff)
 
 
 @app.command()
@@ -214,28 +175,7 @@ def train(
             store, snapshot=snapshot, preset=preset, config=config, settings=settings or (), fresh=fresh,
             tensorboard=tensorboard, progress=progress, stop=stop,
         )  # fmt: skip
-    emit(report, as_json, _show_trained)
-
-
-def _show_trained(report: dict[str, Any]) -> None:
-    resumed = " (resumed)" if report["resumed"] else ""
-    print(
-        f"version {report['version']} is a model of {report['snapshot']!r}: {report['entities']:,} entities, "
-        f"{report['relations']:,} relations, {report['dim']} numbers each"
-    )
-    print(
-        f"  {report['epochs']} epochs in {report['seconds']:.1f} s{resumed}, "
-        f"{report['triples_per_second']:,.0f} triples/s"
-    )
-    if report["valid"]:
-        print(f"  best validation: {_metrics_words(report['valid'])}")
-
-
-METRICS = ("mrr", "hits@1", "hits@3", "hits@10", "mr")
-
-
-def _metrics_words(found: dict[str, float]) -> str:
-    return ", ".join(f"{name} {found[name]:.1f}" if name == "mr" else f"{name} {found[name]:.3f}" for name in METRICS)
+    emit(report, as_json, show_trained)
 
 
 @app.command()
@@ -258,25 +198,7 @@ def evaluate(
         store, version=version, split=split, protocol=protocol, relations=relations, categories=categories,
         threads=threads,
     )  # fmt: skip
-    emit(report, as_json, _show_evaluation)
-
-
-def _show_evaluation(report: dict[str, Any]) -> None:
-    print(
-        f"version {report['version']} on {report['triples']:,} {report['split']} triples of {report['snapshot']!r} "
-        f"({report['protocol']} protocol, {report['candidates']:,} candidates)"
-    )
-    lines = [("all", report["triples"], report), ("  tails", "", report["tail"]), ("  heads", "", report["head"])]
-    if report["leaked"]:
-        lines.append(("not in train", report["triples"] - report["leaked"], report["without_train"]))
-    for name, found in report.get("categories", {}).items():
-        lines += [(name, found["triples"], found), ("  tails", "", found["tail"]), ("  heads", "", found["head"])]
-    lines += [(found["relation"], found["triples"], found) for found in report.get("relations", [])]
-    table(["", "triples", *METRICS], [[name, n, *(_metric(m, found[m]) for m in METRICS)] for name, n, found in lines])
-
-
-def _metric(name: str, value: float) -> str:
-    return f"{value:,.1f}" if name == "mr" else f"{value:.4f}"
+    emit(report, as_json, show_evaluation)
 
 
 @app.command()
@@ -299,15 +221,7 @@ def answer(
         raise UsageError("ask with HEAD RELATION, with RELATION --tail T, or with --batch FILE")
     head, relation = (None, None) if batch else (None, given[0]) if tail is not None else (given[0], given[1])
     report = api.answer(store, head, relation, tail=tail, top=top, version=version, batch=batch)
-    emit(report, as_json, _show_answers)
-
-
-def _show_answers(report: dict[str, Any]) -> None:
-    for question in report.get("questions", [report]):
-        asked = (question.get("head", "?"), question["relation"], question.get("tail", "?"))
-        print("\t".join(asked))
-        lines = [[a["entity"], f"{a['score']:.3f}", "known" if a["known"] else ""] for a in question["answers"]]
-        table(["  answer", "distance", ""], [[f"  {entity}", *rest] for entity, *rest in lines])
+    emit(report, as_json, show_answers)
 
 
 @app.command()
@@ -325,7 +239,7 @@ def export(
     from dkge_dist import api
 
     report = api.export(store, out, format=format, version=version, what=what)
-    emit(report, as_json, lambda r: print(f"{out}: {r['what']} vectors of {_words({k: r[k] for k in _COUNTED})}"))
+    emit(report, as_json, lambda r: print(f"{out}: {r['what']} vectors of {in_words({k: r[k] for k in _COUNTED})}"))
 
 
 _COUNTED = ("entities", "relations", "dim")
@@ -340,11 +254,6 @@ def demo(
     from dkge_dist.cli.demo import run_demo
 
     emit(run_demo(folder, quiet=as_json), as_json, lambda report: None)
-
-
-def _words(counts: dict[str, Any]) -> str:
-    shown = {name: value for name, value in counts.items() if isinstance(value, int | float) and value}
-    return ", ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in shown.items())
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.adjacency import PADDING, padded_blocks, ragged, width_classes
-from dkge_dist.kernels.contexts import Contexts, Sampling, build_contexts, contexts_differ
+from dkge_dist.kernels.contexts import Contexts, Sampling, build_contexts, contexts_differ, drop_vertices
 from dkge_dist.kernels.triples import canonical
 from tests import reference
 from tests.reference import Context, Triple
@@ -109,3 +109,41 @@ def test_contexts_differ_where_vertices_or_edges_do(one: RandomGraph, other: Ran
     (a, a_expected), (b, b_expected) = (build(graph.triples, rows, sampling) for graph in (one, other))
     differs = [x != y for x, y in zip(a_expected, b_expected, strict=True)]
     assert contexts_differ(a, b).tolist() == differs
+
+
+@given(graphs(max_rows=16), samplings, st.data())
+def test_dropped_vertices_leave_what_the_others_induce(
+    graph: RandomGraph, sampling: Sampling, data: st.DataObject
+) -> None:
+    """Among what is dropped: vertices that are not there, the object itself, the same one twice, all of them."""
+    contexts, expected = build(graph.triples, graph.rows, sampling)
+    row = st.integers(0, graph.rows - 1)
+    drops = data.draw(st.lists(st.tuples(row, row), max_size=30))
+    drop_vertices(contexts, np.array([b for b, _ in drops], np.int64), np.array([gone for _, gone in drops], np.int64))
+    for b, gone in drops:
+        expected[b] = reference.without_vertex(expected[b], gone)
+    assert [as_reference(contexts, b) for b in range(graph.rows)] == expected
+    flat = ragged(contexts)
+    assert flat.vertices.tolist() == [vertex for vertices, _ in expected for vertex in vertices]
+
+
+@pytest.mark.parametrize("cap", [62, 63, 64, 127, 128, 200])
+def test_dropped_vertices_of_adjacency_rows_of_several_words(cap: int) -> None:
+    """Bits move over word borders, from the first place to the last."""
+    rng = np.random.default_rng(cap)
+    rows = 215
+    triples = [(0, 0, t) for t in range(1, rows)]
+    triples += [(int(h), 1, int(t)) for h, t in rng.integers(0, rows, (6000, 2))]
+    # One context a dropped place: the hub's own, over and over.
+    topology = Topology.of(canonical(to_triples(triples)), rows)
+    sampling = Sampling(3, cap, 1)
+    whole = reference.entity_context(reference.neighbours(triples), digests(rows), *sampling, 0)
+    assert len(whole[0]) == cap + 1
+    contexts = build_contexts(topology.neighbours, digests(rows), sampling, np.zeros(cap + 1, np.int64))
+    drop_vertices(contexts, np.arange(cap + 1), np.array(whole[0]))
+    places = {0, 1, 61, 62, 63, 64, 65, 126, 127, 128, 129, cap - 1, cap}
+    for place in sorted(place for place in places if place <= cap):
+        assert as_reference(contexts, place) == reference.without_vertex(whole, whole[0][place])
+    order = rng.permutation(whole[0][1:])
+    drop_vertices(contexts, np.zeros(cap, np.int64), order)
+    assert as_reference(contexts, 0) == ([0], frozenset())
