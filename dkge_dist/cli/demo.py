@@ -31,9 +31,8 @@ def run_demo(folder: Path | None = None, quiet: bool = False) -> dict[str, Any]:
         say("Learning it from scratch ...")
         with progress_bar("train", quiet) as progress:
             trained = api.train(store, progress=progress)
-        say(
-            f"{trained['epochs']} epochs in {trained['seconds']:.0f} s, {trained['triples_per_second']:,.0f} triples/s.\n"
-        )
+        speed = f"{trained['triples_per_second']:,.0f} triples/s"
+        say(f"{trained['epochs']} epochs in {trained['seconds']:.0f} s, {speed}.\n")
         predicted = api.evaluate(store)
         asked = [_ask(store, *question) for question in _questions(movies / "snapshot-000.tsv")]
         if not quiet:
