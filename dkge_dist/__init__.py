@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
+from types import ModuleType
 from typing import Any
 
 # Numba and torch have a pool of threads each, and one that spins while it waits takes the cores from the other
@@ -24,7 +26,18 @@ from typing import Any
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "answer", "check", "diff", "evaluate", "export", "ingest", "log", "synth", "train"]
+__all__ = ["__version__", "answer", "check", "diff", "evaluate", "export", "ingest", "log", "synth", "train", "update"]
+
+
+class _Package(ModuleType):
+    """`train` and `evaluate` are functions here and packages below: importing a package must not hide its function."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in __all__ and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:

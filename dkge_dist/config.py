@@ -75,12 +75,31 @@ class TrainSettings(Section):
         return self
 
 
+class OnlineSettings(Section):
+    """Learning what a night changed."""
+
+    literal: Annotated[
+        bool, Field(description="affected: only objects with another context, not all end points of changed triples")
+    ] = False
+    warm_start: Annotated[bool, Field(description="start values of emerging objects from their triples")] = True
+    batch_size: Annotated[int, Field(ge=1, le=10_000_000)] = 1000
+    optimizer: Literal["adagrad", "sgd"] = "adagrad"
+    learning_rate: Annotated[float, Field(gt=0, le=1e6)] = 0.05
+    max_epochs: Annotated[int, Field(ge=0, le=10_000_000)] = 10
+    max_seconds: Annotated[float, Field(ge=0, description="0 means no limit")] = 0.0
+    max_triples_per_object: Annotated[int, Field(ge=0, description="triples an object brings; 0 means all")] = 100
+    patience: Annotated[int, Field(ge=0, description="epochs without a better one to stop after; 0: never")] = 3
+    valid_triples: Annotated[int, Field(ge=1, description="validation triples to rank, sampled once")] = 1000
+    valid_candidates: Annotated[int, Field(ge=1, description="entities they compete with, sampled once")] = 5000
+
+
 class Settings(Section):
     """Everything that can be set."""
 
     context: ContextSettings = ContextSettings()
     model: ModelSettings = ModelSettings()
     train: TrainSettings = TrainSettings()
+    online: OnlineSettings = OnlineSettings()
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 7
     threads: Annotated[int, Field(ge=0, description="threads of the kernels; 0 means all cores")] = 0
     device: Annotated[
@@ -104,6 +123,13 @@ PRESETS: dict[str, dict[str, Any]] = {
         "train.init_scale": 1.0,
         "train.hide_targets": False,
         "train.max_epochs": 800,
+        "online.literal": True,
+        "online.warm_start": False,
+        "online.batch_size": 500,
+        "online.optimizer": "sgd",
+        "online.learning_rate": 0.005,
+        "online.max_epochs": 100,
+        "online.max_triples_per_object": 0,
     },
 }
 
@@ -112,7 +138,28 @@ def load_settings(path: Path | None = None, overrides: Iterable[str] = (), prese
     """The preset, then the YAML file, then `key=value` words such as `context.cap=20`."""
     if preset not in PRESETS:
         raise UsageError(f"no preset {preset!r}: one of {', '.join(PRESETS)}")
-    values: dict[str, Any] = dict(PRESETS[preset])
+    return _validated({**PRESETS[preset], **_given(path, overrides)})
+
+
+def settings_of_model(stored: dict[str, Any], path: Path | None = None, overrides: Iterable[str] = ()) -> Settings:
+    """The settings that a model was learnt with, then the file, then the words; what belongs to it may not change."""
+    learnt_with = dict(_flat(stored))
+    given = _given(path, overrides)
+    for key, value in given.items():
+        if key.partition(".")[0] in OF_THE_MODEL and value != learnt_with.get(key):
+            raise UsageError(
+                f"{key}={value}: the model was learnt with {learnt_with.get(key)}; train anew to change it"
+            )
+    known = set(known_keys())
+    return _validated({**{key: value for key, value in learnt_with.items() if key in known}, **given})
+
+
+OF_THE_MODEL = ("context", "model", "seed")
+
+
+def _given(path: Path | None, overrides: Iterable[str]) -> dict[str, Any]:
+    """What a file and words say, by dotted name."""
+    values: dict[str, Any] = {}
     if path is not None:
         for key, value in _flat(_read_yaml(path)):
             _refuse_unknown(key, str(path))
@@ -126,6 +173,10 @@ def load_settings(path: Path | None = None, overrides: Iterable[str] = (), prese
             values[key] = yaml.safe_load(text)
         except yaml.YAMLError:
             raise UsageError(f"setting {key}={text!r}: not a YAML value") from None
+    return values
+
+
+def _validated(values: dict[str, Any]) -> Settings:
     try:
         return Settings.model_validate(_nested(values))
     except ValidationError as error:

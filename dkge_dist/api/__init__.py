@@ -15,6 +15,7 @@ FUNCTIONS = {
     "diff": "graphs",
     "check": "graphs",
     "train": "training",
+    "update": "updating",
     "evaluate": "questions",
     "answer": "questions",
     "export": "questions",

@@ -25,7 +25,7 @@ from dkge_dist.kernels.batches import bernoulli_head_chance
 from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.kernels.jit import set_threads, threads
 from dkge_dist.learn.batches import BatchMaker
-from dkge_dist.learn.objects import EntityContexts, Form, RelationContexts
+from dkge_dist.learn.objects import EntityContexts, Form, ObjectBatch, RelationContexts
 from dkge_dist.learn.step import Loss
 from dkge_dist.model.dkge import Dkge
 from dkge_dist.shards.shard import TRAINED, Field, Shard, initial_rows
@@ -114,7 +114,7 @@ def train(
 class Prepared:
     """What a training works with; `alive` are the rows of entities and relations of the snapshot."""
 
-    maker: BatchMaker
+    maker: BatchMaker[ObjectBatch]
     learner: Learner
     validation: Validation
     alive: tuple[np.ndarray, np.ndarray]

@@ -24,7 +24,8 @@ class Validation:
         rng: np.random.Generator,
     ) -> None:
         triples = triples.take(_sample(triples.count, max_triples, rng))
-        candidates = candidates[_sample(candidates.shape[0], max_candidates, rng)]
+        # Where nothing is ranked nobody competes, and no o* is needed.
+        candidates = candidates[_sample(candidates.shape[0], max_candidates if triples.count else 0, rng)]
         self.rows = np.unique(np.concatenate([triples.head, triples.tail, candidates])).astype(ROW)
         self.triples = self._placed(triples)
         self.candidates = np.searchsorted(self.rows, candidates).astype(ROW)

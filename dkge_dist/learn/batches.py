@@ -6,20 +6,24 @@ In: positions of train triples and a random generator. Out: a `Batch`. No vector
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Generic, Literal, Protocol, TypeVar
 
 import numpy as np
 
+from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.batches import RowNumbering, corrupt, known_among, links
-from dkge_dist.learn.objects import EntityContexts, HiddenPairs, ObjectBatch, RelationContexts
+from dkge_dist.learn.objects import HiddenPairs
 from dkge_dist.types import OFFSET, ROW, Array, Triples
+
+Objects = TypeVar("Objects")
+Objects_co = TypeVar("Objects_co", covariant=True)
 
 TRIES = 16
 """Draws of one corruption before its other side is tried."""
 
 
 @dataclass(frozen=True)
-class Batch:
+class Batch(Generic[Objects]):
     """Positives as numbers into the objects, and their negatives.
 
     `shared`: numbers of entities that serve every positive on both sides, with `blocked_tails` and `blocked_heads`
@@ -27,8 +31,8 @@ class Batch:
     `corrupts_head` says which side it replaces.
     """
 
-    entities: ObjectBatch
-    relations: ObjectBatch
+    entities: Objects
+    relations: Objects
     head: Array
     relation: Array
     tail: Array
@@ -39,32 +43,54 @@ class Batch:
     corrupts_head: Array
 
 
-class BatchMaker:
+class EntitySource(Protocol[Objects_co]):
+    """Makes what a step encodes entities from, over a graph that knows which triples are there."""
+
+    topology: Topology
+    count: int
+
+    def batch(self, rows: Array, hidden: HiddenPairs | None = None) -> Objects_co:
+        """Distinct entities."""
+
+
+class RelationSource(Protocol[Objects_co]):
+    """The same for relations."""
+
+    count: int
+
+    def batch(self, rows: Array) -> Objects_co:
+        """Distinct relations."""
+
+
+class BatchMaker(Generic[Objects]):
     """Positives, negatives and their contexts. Deterministic in the generator it is given.
 
     With `hide_targets` the positives of a batch do not show in contexts: a head whose context names the very tail that
     it is asked for learns to copy, and has nothing to copy from when it matters. A pair that a triple outside the batch
-    links too stays visible, as it does when held-out triples are asked for.
+    links too stays visible, as it does when held-out triples are asked for. Entities that stand in many of the triples
+    `frequent` (all of train, if they are not given) are drawn more often.
     """
 
     def __init__(
         self,
         train: Triples,
-        entities: EntityContexts,
-        relations: RelationContexts,
+        entities: EntitySource[Objects],
+        relations: RelationSource[Objects],
         candidates: Array,
         head_chance: Array,
         sampler: Literal["bernoulli", "shared"],
         negatives: int,
         hide_targets: bool = False,
+        frequent: Triples | None = None,
     ) -> None:
         self.train, self.entities, self.relations = train, entities, relations
         self.candidates, self.head_chance = candidates, head_chance
         self.sampler, self.negatives, self.hide_targets = sampler, negatives, hide_targets
-        self._numbers = RowNumbering(entities.digest.shape[0])
-        self._kinds = RowNumbering(relations.contexts.size.shape[0])
+        self.frequent = train if frequent is None else frequent
+        self._numbers = RowNumbering(entities.count)
+        self._kinds = RowNumbering(relations.count)
 
-    def make(self, positions: Array, rng: np.random.Generator) -> Batch:
+    def make(self, positions: Array, rng: np.random.Generator) -> Batch[Objects]:
         """The batch of the train triples at `positions`."""
         triples = self.train.take(positions)
         count = triples.count
@@ -107,8 +133,8 @@ class BatchMaker:
         return HiddenPairs(one[gone], other[gone])
 
     def _draw_shared(self, rng: np.random.Generator) -> Array:
-        """Half of the negatives uniformly, half as often as they stand in train: common answers are hard negatives."""
+        """Half of the negatives uniformly, half as often as they stand in triples: common answers are hard."""
         uniform = self.candidates[rng.integers(0, self.candidates.shape[0], self.negatives - self.negatives // 2)]
-        positions = rng.integers(0, 2 * self.train.count, self.negatives // 2)
-        heads, tails = positions[positions < self.train.count], positions[positions >= self.train.count]
-        return np.concatenate([uniform, self.train.head[heads], self.train.tail[tails - self.train.count]])
+        positions = rng.integers(0, 2 * self.frequent.count, self.negatives // 2)
+        heads, tails = positions[positions < self.frequent.count], positions[positions >= self.frequent.count]
+        return np.concatenate([uniform, self.frequent.head[heads], self.frequent.tail[tails - self.frequent.count]])

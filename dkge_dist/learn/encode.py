@@ -56,14 +56,21 @@ def pull(table: Table, batch: ObjectBatch, device: torch.device = CPU) -> Leaves
 
 def encode(encoder: Encoder, leaves: Leaves, batch: ObjectBatch) -> Tensor:
     """o* of the objects of a batch, on the device where its leaves are."""
-    features, device = leaves.context_UD, leaves.context_UD.device
-    if batch.bag is not None and batch.bag_offsets is not None:
-        features = path_features(features, on(device, batch.bag), on(device, batch.bag_offsets))
+    device = leaves.context_UD.device
+    features = features_of(leaves.context_UD, batch)
     places = batch.places
     if isinstance(places, list):
         places = [PaddedPlaces(*(tensor.to(device) for tensor in block)) for block in places]
     out: Tensor = encoder(features, places, leaves.knowledge_BD)
     return out
+
+
+def features_of(context_UD: Tensor, batch: ObjectBatch) -> Tensor:
+    """What the places of a batch show: `^c` vectors, or for relations their sums over paths."""
+    if batch.bag is None or batch.bag_offsets is None:
+        return context_UD
+    device = context_UD.device
+    return path_features(context_UD, on(device, batch.bag), on(device, batch.bag_offsets))
 
 
 def on(device: torch.device, array: Array) -> Tensor:

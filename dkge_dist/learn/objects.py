@@ -51,6 +51,7 @@ class EntityContexts:
 
     def __init__(self, topology: Topology, digest: Array, sampling: Sampling, form: Form = "ragged") -> None:
         self.topology, self.digest, self.sampling, self.form = topology, digest, sampling, form
+        self.count = int(digest.shape[0])
         self._vertices = RowNumbering(digest.shape[0])
         self._objects = RowNumbering(digest.shape[0])
 
@@ -81,7 +82,7 @@ class RelationContexts:
     def __init__(self, paths: PathCounts, digest: Array, sampling: Sampling, form: Form = "ragged") -> None:
         rows = np.arange(digest.shape[0], dtype=ROW)
         self.contexts = paths.contexts(digest, sampling, rows)
-        self.bits, self.form = paths.bits, form
+        self.bits, self.form, self.count = paths.bits, form, int(digest.shape[0])
         self._relations = RowNumbering(digest.shape[0])
 
     def batch(self, rows: Array) -> ObjectBatch:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from dkge_dist.learn.batches import Batch
 from dkge_dist.learn.encode import CPU, encode, on, pull
+from dkge_dist.learn.objects import ObjectBatch
 from dkge_dist.model.dkge import Dkge
 from dkge_dist.model.losses import margin_loss, self_adversarial_loss, softmax_loss
 from dkge_dist.model.translation import score
@@ -27,7 +28,7 @@ class Loss:
     margin: float
 
 
-def batch_loss(entity_BD: Tensor, relation_BD: Tensor, batch: Batch, loss: Loss) -> Tensor:
+def batch_loss(entity_BD: Tensor, relation_BD: Tensor, batch: Batch[Any], loss: Loss) -> Tensor:
     """The loss of a batch, from the joint vectors of its objects."""
     device = entity_BD.device
     head, tail = entity_BD[on(device, batch.head)], entity_BD[on(device, batch.tail)]
@@ -54,7 +55,7 @@ def train_step(
     model: Dkge,
     dense: torch.optim.Optimizer,
     tables: tuple[Table, Table],
-    batch: Batch,
+    batch: Batch[ObjectBatch],
     loss: Loss,
     optimizer: Optimizer,
     device: torch.device = CPU,

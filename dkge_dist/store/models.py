@@ -11,10 +11,10 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
-from dkge_dist.store.manifest import CurrentEntry, Manifest, ModelEntry, ModelManifest, PartEntry
+from dkge_dist.store.manifest import CurrentEntry, Manifest, ModelEntry, ModelManifest, PartEntry, TableEntry
 from dkge_dist.store.storage import Staging, StoreError
 from dkge_dist.store.store import NumberTakenError, Store
-from dkge_dist.store.tables import block_rows, load_table, save_bytes, save_table
+from dkge_dist.store.tables import block_rows, load_table, save_bytes, save_delta, save_table
 from dkge_dist.types import Array
 
 FIELDS = ("knowledge", "context", "joint")
@@ -41,7 +41,6 @@ class About:
 
 def save_model(staging: Staging, snapshot: int, learnt: Learnt, about: About, entity_block: int) -> ModelEntry:
     """Write all of a model; `snapshot` is the version that it was learnt from."""
-    history = b"".join(json.dumps(line).encode() + b"\n" for line in about.history)
     return ModelEntry(
         snapshot=snapshot,
         parent=None,
@@ -52,9 +51,55 @@ def save_model(staging: Staging, snapshot: int, learnt: Learnt, about: About, en
             for field in FIELDS
         },
         dense=save_bytes(staging, safetensors.numpy.save(learnt.dense), len(learnt.dense)),
-        history=save_bytes(staging, history, len(about.history)),
+        history=_save_history(staging, about.history),
         metrics=about.metrics,
         facts=about.facts,
+    )
+
+
+def _save_history(staging: Staging, history: list[dict[str, Any]]) -> PartEntry:
+    return save_bytes(staging, b"".join(json.dumps(line).encode() + b"\n" for line in history), len(history))
+
+
+@dataclass(frozen=True)
+class Delta:
+    """Rows of one table that an update wrote: sorted and distinct, with their values."""
+
+    rows: Array
+    values: Array
+
+
+def save_update(
+    staging: Staging,
+    parent: ModelManifest,
+    snapshot: int,
+    rows: tuple[int, int],
+    deltas: tuple[dict[str, Delta], dict[str, Delta]],
+    about: About,
+) -> ModelEntry:
+    """Write what an update changed; everything else is referred to. `rows` counts entities and relations now."""
+    tables = []
+    for count, before, changed in zip(rows, (parent.model.entities, parent.model.relations), deltas, strict=True):
+        tables.append({field: _after(staging, before[field], count, changed.get(field)) for field in FIELDS})
+    return ModelEntry(
+        snapshot=snapshot,
+        parent=parent.version,
+        settings=about.settings,
+        entities=tables[0],
+        relations=tables[1],
+        dense=parent.model.dense,
+        history=_save_history(staging, about.history),
+        metrics=about.metrics,
+        facts=about.facts,
+    )
+
+
+def _after(staging: Staging, before: TableEntry, rows: int, delta: Delta | None) -> TableEntry:
+    """A table with one more delta; rows that nobody wrote to yet are zeros."""
+    written = [save_delta(staging, delta.rows, delta.values)] if delta is not None and delta.rows.shape[0] else []
+    deltas = [*before.deltas, *written]
+    return TableEntry(
+        rows=max(rows, before.rows) if deltas else before.rows, dim=before.dim, base=before.base, deltas=deltas
     )
 
 
@@ -109,8 +154,11 @@ def load_learnt(store: Store, entry: ModelEntry, fields: tuple[str, ...] = FIELD
 
 def load_history(store: Store, entry: ModelEntry) -> list[dict[str, Any]]:
     """Metrics over time, as they were logged."""
-    data = store.storage.part_path(entry.history.part).read_bytes()
-    return [json.loads(line) for line in data.splitlines()]
+    path = store.storage.part_path(entry.history.part)
+    try:
+        return [json.loads(line) for line in path.read_bytes().splitlines()]
+    except ValueError as error:
+        raise StoreError(f"part {path} is damaged: {error}") from None
 
 
 def check_model(store: Store, entry: ModelEntry) -> list[str]:

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from dkge_dist.store.columns import read_columns, write_columns
 from dkge_dist.store.manifest import PartEntry, TableEntry
 from dkge_dist.store.storage import LocalStorage, Part, Staging, StoreError
-from dkge_dist.types import Array
+from dkge_dist.types import ROW, Array
 
 MIN_BLOCK_ROWS, MAX_BLOCK_ROWS, BLOCKS = 64, 16_384, 256
 VALUE = np.dtype("<f4")
@@ -56,13 +58,13 @@ class BlockIndex:
             self.block = content["chunk_grid"]["configuration"]["chunk_shape"][0]
             self.parts = [Part(str(digest), int(size)) for digest, size in content["attributes"]["parts"]]
             numbers = (self.rows, self.dim, self.block)
-            sound = all(isinstance(number, int) and number >= 0 for number in numbers) and self.block > 0
-        except (ValueError, KeyError, TypeError, IndexError):
+            sound = all(isinstance(number, int) and number >= 0 for number in numbers) and self.block * self.dim > 0
+        except (ValueError, KeyError, TypeError, IndexError, OverflowError):
             sound = False
         if not sound or len(self.parts) != -(-self.rows // self.block) or self.dim != entry.dim or entry.dim > MAX_DIM:
             raise StoreError(f"part {path} is no index of a table of {entry.dim} columns")
-        if self.rows > entry.rows:
-            raise StoreError(f"part {path} has {self.rows} rows, its table only {entry.rows}")
+        if self.rows > entry.rows or (self.rows < entry.rows and not entry.deltas):
+            raise StoreError(f"part {path} has {self.rows} rows, its table {entry.rows}")
         wrong = next((part for part in self.parts if part.size != self.block * self.dim * VALUE.itemsize), None)
         if wrong is not None:
             raise StoreError(f"part {path}: block {wrong.digest} has {wrong.size} bytes, not those of a block")
@@ -104,16 +106,48 @@ def save_bytes(staging: Staging, data: bytes, rows: int) -> PartEntry:
     return PartEntry(digest=part.digest, size=part.size, rows=rows)
 
 
+def save_delta(staging: Staging, rows: Array, values: Array) -> PartEntry:
+    """Write some rows of a table: distinct and sorted."""
+    dim = values.shape[1]
+    flat = pa.array(np.ascontiguousarray(values, VALUE).reshape(-1))
+    columns = {"row": rows.astype(ROW), "value": pa.FixedSizeListArray.from_arrays(flat, dim)}
+    part = staging.add(lambda path: write_columns(path, columns))
+    return PartEntry(digest=part.digest, size=part.size, rows=rows.shape[0])
+
+
+def load_delta(storage: LocalStorage, entry: TableEntry, part: PartEntry) -> tuple[Array, Array]:
+    """The rows of a delta and their values, over the mapped file. Checked: what they are written to has their rows."""
+    path = storage.part_path(part.part)
+    types = {"row": pa.int32(), "value": pa.list_(pa.float32(), entry.dim)}
+    rows_column, value_column = read_columns(path, types, part.rows)
+    rows = rows_column.to_numpy(zero_copy_only=True)
+    if rows.shape[0] and (rows[0] < 0 or rows[-1] >= entry.rows or (np.diff(rows) <= 0).any()):
+        raise StoreError(f"part {path} is damaged: its rows are not those of a table of {entry.rows}")
+    values = value_column.flatten().to_numpy(zero_copy_only=True).reshape(-1, entry.dim)
+    return rows, values
+
+
 def blocks(storage: LocalStorage, entry: TableEntry) -> Iterator[tuple[int, Array]]:
     """A table as (first row, vectors), block by block, without ever holding all of it."""
     index = BlockIndex(storage, entry)
-    for number in range(len(index.parts)):
-        yield number * index.block, index.map(number)
+    deltas = [load_delta(storage, entry, part) for part in entry.deltas]
+    for number, first in enumerate(range(0, entry.rows, index.block)):
+        count = min(index.block, entry.rows - first)
+        values = index.map(number) if number < len(index.parts) else np.empty((0, entry.dim), VALUE)
+        spans = [np.searchsorted(rows, (first, first + count)) for rows, _ in deltas]
+        if values.shape[0] < count or any(begin < end for begin, end in spans):
+            whole = np.zeros((count, entry.dim), np.float32)
+            whole[: values.shape[0]] = values
+            for (rows, written), (begin, end) in zip(deltas, spans, strict=True):
+                whole[rows[begin:end] - first] = written[begin:end]
+            values = whole
+        yield first, values
 
 
-def load_table(storage: LocalStorage, entry: TableEntry) -> Array:
-    """All rows of a table, in memory that the caller owns."""
-    values = np.zeros((entry.rows, entry.dim), np.float32)
+def load_table(storage: LocalStorage, entry: TableEntry, rows: int | None = None) -> Array:
+    """All rows of a table, in memory that the caller owns; with room for more if `rows` says so."""
+    BlockIndex(storage, entry)  # Before anything is allocated: it refuses shapes that cannot be.
+    values = np.zeros((max(rows or 0, entry.rows), entry.dim), np.float32)
     for first, some in blocks(storage, entry):
         values[first : first + some.shape[0]] = some
     return values

@@ -6,6 +6,7 @@ Two lines are kept, `last` (to go on from) and `best` (to end with). A lock keep
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -39,6 +40,10 @@ class Checkpoints:
             except BlockingIOError:
                 file.seek(0)
                 raise DkgeError(f"{self.folder}: process {file.read() or '?'} is training just this already") from None
+            if os.fstat(file.fileno()).st_nlink == 0:
+                raise DkgeError(
+                    f"{self.folder}: another process has just finished training this; run it again to repeat"
+                )
             file.truncate(0)
             file.write(str(os.getpid()))
             file.flush()
@@ -52,7 +57,8 @@ class Checkpoints:
         temporary.mkdir()
         try:
             write(temporary)
-            (temporary / PROGRESS).write_text(json.dumps(progress), encoding="utf-8")
+            content = {"sha256": _checksum(progress), "progress": progress}
+            (temporary / PROGRESS).write_text(json.dumps(content), encoding="utf-8")
             for path in [*temporary.rglob("*"), temporary]:
                 _sync(path)
             temporary.rename(self.folder / f"{line}-{max(before, default=0) + 1:09d}")
@@ -69,9 +75,17 @@ class Checkpoints:
             return None
         folder = self.folder / f"{line}-{max(numbers):09d}"
         try:
-            return folder, json.loads((folder / PROGRESS).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise DkgeError(f"{folder}: damaged checkpoint ({error}); remove {self.folder} to start afresh") from None
+            content = json.loads((folder / PROGRESS).read_text(encoding="utf-8"))
+            progress: dict[str, Any] = content["progress"]
+            if content["sha256"] != _checksum(progress):
+                raise ValueError(f"{PROGRESS} does not have the checksum that it names")
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise self.damaged(folder, error) from None
+        return folder, progress
+
+    def damaged(self, folder: Path, why: object) -> DkgeError:
+        """What to tell of a checkpoint that cannot be used."""
+        return DkgeError(f"{folder}: damaged checkpoint ({why}); remove {self.folder} to start afresh")
 
     def forget(self) -> None:
         """Start afresh."""
@@ -91,6 +105,10 @@ class Checkpoints:
         """Remove what a killed trainer left unfinished."""
         for path in self.folder.glob(".*"):
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _checksum(progress: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(progress, sort_keys=True).encode()).hexdigest()
 
 
 def _sync(path: Path) -> None:

@@ -11,6 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from dkge_dist.learn.batches import Batch
 from dkge_dist.learn.encode import Batches, joint_vectors
+from dkge_dist.learn.objects import ObjectBatch
 from dkge_dist.learn.step import Loss, train_step
 from dkge_dist.model.dkge import Dkge
 from dkge_dist.shards.shard import Field, Optimizer
@@ -47,7 +48,7 @@ class Learner:
         kind = torch.optim.Adagrad if optimizer == "adagrad" else torch.optim.SGD
         self.dense = kind(model.parameters(), lr=1.0)
 
-    def learn(self, batch: Batch, rates: Rates) -> float:
+    def learn(self, batch: Batch[ObjectBatch], rates: Rates) -> float:
         """One step; the loss of the batch."""
         for group in self.dense.param_groups:
             group["lr"] = rates.dense

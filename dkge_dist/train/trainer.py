@@ -7,17 +7,21 @@ undisturbed one ends. The trainer knows neither store nor ranks: it is handed wh
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from safetensors import SafetensorError
 
 from dkge_dist.config import TrainSettings
 from dkge_dist.kernels.jit import set_threads
 from dkge_dist.learn.batches import Batch, BatchMaker
 from dkge_dist.learn.encode import joint_of
+from dkge_dist.learn.objects import ObjectBatch
 from dkge_dist.learn.step import NotFiniteError
 from dkge_dist.train.checkpoints import Checkpoints
 from dkge_dist.train.learner import Learner, Rates
@@ -25,7 +29,7 @@ from dkge_dist.types import ROW, Array, DkgeError
 
 METRIC = "hits@10"
 DIVERGED = 3.0
-"""An epoch whose loss is this many times that of the first one is not going anywhere."""
+"""An epoch whose loss is this many times that of the first one (or the margin) is not going anywhere."""
 LEAST_RATE = 0.01
 """Share of the learning rate that a schedule ends at."""
 
@@ -75,7 +79,7 @@ class Trainer:
 
     def __init__(
         self,
-        maker: BatchMaker,
+        maker: BatchMaker[ObjectBatch],
         learner: Learner,
         validation: Measure,
         checkpoints: Checkpoints,
@@ -88,7 +92,7 @@ class Trainer:
         self.settings, self.seed, self.listener, self.clock = settings, seed, listener or Listener(), clock
         self.rates = Rates(settings.learning_rate, settings.dense_learning_rate or settings.learning_rate)
         self.batches = -(-maker.train.count // settings.batch_size)
-        self.relations = np.arange(maker.relations.contexts.size.shape[0], dtype=ROW)
+        self.relations = np.arange(maker.relations.count, dtype=ROW)
 
     def run(self) -> Progress:
         """Train to the end, and leave the learner at its best."""
@@ -98,17 +102,27 @@ class Trainer:
             while not self._finished(progress):
                 progress = self._epoch(progress, prefetcher)
         best = self.checkpoints.load("best")
-        if best is not None:
-            self.learner.load(best[0])
-        return progress
+        if best is None:
+            return progress
+        folder, found = best
+        self._load(folder)
+        return replace(progress, best={name: value for name, value in found.items() if name != "epoch"})
 
     def _resume(self) -> Progress:
         found = self.checkpoints.load("last")
         if found is None:
             return Progress(epochs_planned=self.settings.max_epochs)
         folder, values = found
-        self.learner.load(folder)
+        if values.keys() != {known.name for known in fields(Progress)} or values["batch"] > self.batches:
+            raise self.checkpoints.damaged(folder, "its progress is not one of this training")
+        self._load(folder)
         return Progress(**values)
+
+    def _load(self, folder: Path) -> None:
+        try:
+            self.learner.load(folder)
+        except (OSError, EOFError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+            raise self.checkpoints.damaged(folder, error) from None
 
     def _finished(self, progress: Progress) -> bool:
         out_of_time = 0 < self.settings.max_seconds <= progress.seconds
@@ -119,48 +133,58 @@ class Trainer:
         """Learn the rest of an epoch, then look how good it is."""
         began, before, first, speed = self.clock(), progress.seconds, progress.batch, 0.0
         size = self.settings.batch_size
-        for batch in self._prefetched(progress, prefetcher):
-            loss = self._learn(batch, progress)
-            elapsed = self.clock() - began
-            progress = replace(
-                progress,
-                batch=progress.batch + 1,
-                epoch_loss=progress.epoch_loss + loss,
-                seconds=before + elapsed,
-            )
-            seen = min(progress.batch * size, self.maker.train.count)
-            speed = (seen - first * size) / max(elapsed, 1e-9)
-            self.listener.on_batch(self._share_done(progress), self._words(progress, progress.epoch_loss / seen, speed))
-            if self.listener.stop():
-                self._save(progress)
-                raise StoppedError(
-                    f"stopped in epoch {progress.epoch + 1}; the same command goes on from here "
-                    f"({self.checkpoints.folder})"
+        with closing(self._prefetched(progress, prefetcher)) as batches:
+            for batch in batches:
+                loss = self._learn(batch, progress)
+                elapsed = self.clock() - began
+                progress = replace(
+                    progress,
+                    batch=progress.batch + 1,
+                    epoch_loss=progress.epoch_loss + loss,
+                    seconds=before + elapsed,
                 )
-            if 0 < self.settings.max_seconds <= progress.seconds:
-                break
-            self._save_if_due(progress)
+                seen = min(progress.batch * size, self.maker.train.count)
+                speed = (seen - first * size) / max(elapsed, 1e-9)
+                words = self._words(progress, progress.epoch_loss / seen, speed)
+                self.listener.on_batch(self._share_done(progress), words)
+                if self.listener.stop():
+                    self._save(progress)
+                    raise StoppedError(
+                        f"stopped in epoch {progress.epoch + 1}; the same command goes on from here "
+                        f"({self.checkpoints.folder})"
+                    )
+                if 0 < self.settings.max_seconds <= progress.seconds:
+                    break
+                self._save_if_due(progress)
         return self._end_epoch(progress, speed, before, began)
 
-    def _prefetched(self, progress: Progress, prefetcher: ThreadPoolExecutor) -> Iterator[Batch]:
-        """The batches left in an epoch; the next one is made while the caller has this one."""
+    def _prefetched(
+        self, progress: Progress, prefetcher: ThreadPoolExecutor
+    ) -> Generator[Batch[ObjectBatch], None, None]:
+        """The batches left in an epoch; the next one is made while the caller has this one.
+
+        Once it is closed no batch is being made any more: validation uses the same contexts.
+        """
         order = np.random.default_rng([self.seed, progress.epoch]).permutation(self.maker.train.count)
         size = self.settings.batch_size
 
-        def make(number: int) -> Future[Batch]:
+        def make(number: int) -> Future[Batch[ObjectBatch]]:
             rng = np.random.default_rng([self.seed, progress.epoch, number])
             return prefetcher.submit(self.maker.make, order[number * size : (number + 1) * size], rng)
 
         if progress.batch == self.batches:
             return
         coming = make(progress.batch)
-        for number in range(progress.batch, self.batches):
-            batch = coming.result()
-            if number + 1 < self.batches:
-                coming = make(number + 1)
-            yield batch
+        try:
+            for number in range(progress.batch, self.batches):
+                batch = coming.result()
+                if number + 1 < self.batches:
+                    coming = make(number + 1)
+                yield batch
+        finally:
+            wait([coming])
 
-    def _learn(self, batch: Batch, progress: Progress) -> float:
+    def _learn(self, batch: Batch[ObjectBatch], progress: Progress) -> float:
         step = progress.epoch * self.batches + progress.batch
         share = step / (progress.epochs_planned * self.batches)
         factor = max(1 - share, LEAST_RATE) if self.settings.schedule == "linear" else 1.0
@@ -175,7 +199,8 @@ class Trainer:
         seen = min(progress.batch * self.settings.batch_size, self.maker.train.count)
         number = progress.epoch + 1
         line: dict[str, Any] = {"epoch": number, "loss": progress.epoch_loss / seen, "triples_per_second": round(speed)}
-        if progress.history and line["loss"] > DIVERGED * progress.history[0]["loss"]:
+        usual = max(progress.history[0]["loss"], self.settings.margin) if progress.history else 0.0
+        if 0 < DIVERGED * usual < line["loss"]:
             told = f"a loss of {line['loss']:.3g} after {progress.history[0]['loss']:.3g} in the first epoch"
             raise DivergedError(f"epoch {number}: {self._advice(told)}")
         progress = replace(progress, epoch=number, batch=0, epoch_loss=0.0, seconds=before + self.clock() - began)
@@ -189,7 +214,7 @@ class Trainer:
             progress = replace(progress, evaluations_since_best=since, best=found if better else progress.best)
             if better and found:
                 self.checkpoints.save("best", self.learner.save, {"epoch": number, **found})
-        progress = replace(progress, seconds=before + self.clock() - began)
+            progress = replace(progress, seconds=before + self.clock() - began)
         line["seconds"] = round(progress.seconds, 3)
         progress = replace(progress, history=[*progress.history, line])
         self.listener.on_epoch(line)
@@ -201,7 +226,7 @@ class Trainer:
         """With a limit in seconds, plan as many epochs as will fit, so that the schedule gets to its end."""
         if not self.settings.max_seconds:
             return progress
-        fitting = int(self.settings.max_seconds / progress.seconds)
+        fitting = int(self.settings.max_seconds / max(progress.seconds, 1e-9))
         return replace(progress, epochs_planned=max(1, min(self.settings.max_epochs, fitting)))
 
     def _validate(self) -> dict[str, float]:

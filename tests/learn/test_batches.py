@@ -69,7 +69,7 @@ def some_positions(count: int, seed: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(graph=graphs(max_rows=12), sampling=samplings, seed=st.integers(0, 999), hide=st.booleans())
 def test_contexts_show_all_but_the_targets(
     sampler: str, graph: RandomGraph, sampling: Sampling, seed: int, hide: bool
@@ -116,7 +116,7 @@ def test_a_pair_that_a_triple_outside_the_batch_links_too_stays_visible() -> Non
     assert context((3, 0, 3))[3] == [3, 2]
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(graph=graphs(max_rows=9), seed=st.integers(0, 999))
 def test_shared_negatives_that_make_a_known_triple_are_blocked(graph: RandomGraph, seed: int) -> None:
     assume(graph.triples)
@@ -131,7 +131,7 @@ def test_shared_negatives_that_make_a_known_triple_are_blocked(graph: RandomGrap
         assert batch.blocked_heads[i].tolist() == [(other, relation, tail) in known for other in shared]
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(graph=graphs(max_rows=9), seed=st.integers(0, 999))
 def test_bernoulli_negatives_are_unknown_unless_all_are_known(graph: RandomGraph, seed: int) -> None:
     assume(graph.triples)

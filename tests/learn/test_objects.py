@@ -69,7 +69,7 @@ def assert_same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> Non
         np.testing.assert_allclose(other[name], value, rtol=1e-5, atol=1e-5, err_msg=name)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(graphs(max_rows=18), st.integers(1, 12), st.integers(1, 3), st.integers(1, 3), st.integers(0, 99))
 def test_padded_equals_ragged(graph: RandomGraph, cap: int, hops: int, layers: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -86,9 +86,8 @@ def test_padded_equals_ragged(graph: RandomGraph, cap: int, hops: int, layers: i
 def test_padded_equals_ragged_in_every_width_class(cap: int) -> None:
     """Hubs of all sizes, some over the cap, with pairs hidden; relations with many paths."""
     rng = np.random.default_rng(cap)
-    rows, relations = 120, 9
-    triples = [(hub, int(rng.integers(relations)), t) for hub in range(100) for t in range(hub + 1, hub + 1 + hub % 97)]
-    triples = [(h, r, t % rows) for h, r, t in triples]
+    rows, relations = 160, 9
+    triples = [(hub, (hub + leaf) % relations, 80 + leaf) for hub in range(80) for leaf in range(hub)]
     triples += [(int(h), int(r), int(t)) for h, r, t in rng.integers(0, [rows, relations, rows], (150, 3))]
     model = Dkge(DIM, 2, 2, 0)
     hidden = HiddenPairs(*(np.array(side, ROW) for side in zip(*((h, t) for h, _, t in triples[::7]), strict=True)))
@@ -97,7 +96,6 @@ def test_padded_equals_ragged_in_every_width_class(cap: int) -> None:
     batches = [entities.batch(everybody, hidden) for entities, _ in made]
     assert {block.rows_Bn.shape[1] for block in batches[1].places} >= {8, 16, 24, 32, 40}
     assert_same(*(vectors_and_gradients(model.entity, table(rows), batch) for batch in batches))
-    kinds = [relation.batch(rng.permutation(relations).astype(ROW)) for _, relation in made]
     kinds = [relation.batch(np.arange(relations, dtype=ROW)) for _, relation in made]
     assert_same(*(vectors_and_gradients(model.relation, table(relations), batch) for batch in kinds))
 

@@ -1,0 +1,89 @@
+"""Does a training step cost the same in a graph a hundred times larger? Per distinct context row, and per triple.
+
+The step itself is the same; rows lie further apart. Peak memory is that of the whole command in its own process.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.movies import store_of
+from benchmarks.published import add_source, published_store
+from benchmarks.report import options, publish
+from dkge_dist.api.training import Prepared, prepare, use_machine
+from dkge_dist.config import load_settings
+from dkge_dist.store.store import Store
+from dkge_dist.train.learner import Rates
+
+BATCH = 4000
+ROUNDS = 5
+
+
+def prepared(path: Path) -> Prepared:
+    store = Store.open(path)
+    manifest = store.snapshot_manifest(1)
+    settings = load_settings(None, [f"train.batch_size={BATCH}"])
+    return prepare(store.snapshot(manifest), store.dictionaries(manifest), settings, use_machine(settings))
+
+
+def cost(graph: Prepared, steps: int, seed: int) -> dict[str, float]:
+    """Seconds of some steps, everything counted, one after the other."""
+    rng = np.random.default_rng(seed)
+    rates = Rates(0.1, 0.01)
+    rows = 0
+    began = time.perf_counter()
+    for _ in range(steps):
+        batch = graph.maker.make(rng.integers(0, graph.maker.train.count, BATCH), rng)
+        graph.learner.learn(batch, rates)
+        rows += batch.entities.vertex_rows.shape[0]
+    seconds = time.perf_counter() - began
+    return {"us_per_row": 1e6 * seconds / rows, "us_per_triple": 1e6 * seconds / (steps * BATCH), "rows": rows / steps}
+
+
+def peak_memory(path: Path, seconds: float) -> tuple[float, dict[str, Any]]:
+    """Peak gigabytes of `dkge train`, and what it reported."""
+    command = [sys.executable, "-m", "dkge_dist.cli", "train", str(path), "--snapshot", "1", "--fresh", "--json",
+               f"train.max_seconds={seconds}", f"train.batch_size={BATCH}"]  # fmt: skip
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e9, json.loads(done.stdout)
+
+
+def main() -> None:
+    parser = options(__doc__ or "")
+    add_source(parser)
+    parser.add_argument("--preset", default="imdb-13")
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--train-seconds", type=float, default=120)
+    arguments = parser.parse_args()
+    large_store = store_of(arguments.work, arguments.preset)
+    memory, trained = peak_memory(large_store, arguments.train_seconds)
+    graphs = {"small": prepared(published_store(arguments)), "large": prepared(large_store)}
+    for graph in graphs.values():
+        cost(graph, 2, 0)
+    # Taken in turns: whatever else the machine does, it does to both.
+    rounds = [{name: cost(graph, arguments.steps, seed) for name, graph in graphs.items()} for seed in range(ROUNDS)]
+    measured = {
+        name: {key: float(np.median([each[name][key] for each in rounds])) for key in rounds[0][name]}
+        for name in graphs
+    }
+    by_row = measured["large"]["us_per_row"] / measured["small"]["us_per_row"]
+    by_triple = measured["large"]["us_per_triple"] / measured["small"]["us_per_triple"]
+    figures = {
+        "cost per distinct context row, large / small": (by_row, "<= 2.5"),
+        "cost per triple, large / small": (by_triple, "reported"),
+        "peak GB of training": (memory, "<= 8"),
+        "triples/s of training": (float(trained["triples_per_second"]), "reported"),
+    }
+    publish("bench_scale", {"batch": BATCH, **measured, "trained": trained}, arguments, figures)
+
+
+if __name__ == "__main__":
+    main()

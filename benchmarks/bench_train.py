@@ -1,0 +1,296 @@
+"""Training steps a second with the published settings, everything counted, and how near the machine's limit that is.
+
+The real trainer runs epoch by epoch: sampling, contexts, forward, backward, optimizer, with the next batch made
+meanwhile. Between its epochs the dense padded peer (`dense_padded.py`) takes steps on batches of the same trainer, with
+contexts made beforehand; on the first batch the losses of both have to agree.
+
+The limit is what the arithmetic and the memory of this machine allow, both measured in the same run: floating point
+operations at the rate of a large matrix product, plus every array of a step once through memory for each time that it
+is written or read. The phases of a step wait for each other, so the times add up. Making batches is not in the limit.
+"""
+
+from __future__ import annotations
+
+# First of all: it says how idle threads wait, which torch reads when it is loaded.
+from dkge_dist import api  # isort: split
+
+import importlib
+import statistics
+import tempfile
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from benchmarks.dense_padded import DensePadded, PaddedTriples, padded_triples
+from benchmarks.report import median_seconds, options, publish
+from dkge_dist.api.training import Prepared, prepare, use_machine
+from dkge_dist.config import Settings, load_settings
+from dkge_dist.kernels.jit import set_threads, threads
+from dkge_dist.learn.batches import Batch
+from dkge_dist.learn.encode import encode, pull
+from dkge_dist.learn.objects import ObjectBatch
+from dkge_dist.learn.step import batch_loss
+from dkge_dist.kernels.ragged import Places
+from dkge_dist.shards.shard import Optimizer
+from dkge_dist.shards.table import LocalTable
+from dkge_dist.store.store import Store
+from dkge_dist.train.checkpoints import Checkpoints
+from dkge_dist.train.trainer import Trainer
+from dkge_dist.types import ROW, Array, DkgeError, Split, UsageError
+
+SOURCE = Path("../shared/data/YAGO-3SP/snapshot1")
+SIZES = (500, 4000)
+AGREE = 1e-4
+
+
+class NoValidation:
+    """Epochs end without being measured."""
+
+    rows = np.empty(0, ROW)
+
+    def measure(self, entities: Array, relations: Array) -> dict[str, float]:
+        """Nothing, of nobody."""
+        return {}
+
+
+def store_of(source: Path, work: Path) -> Store:
+    """The store that holds `source` alone; made if it is not there yet."""
+    path = work / f"{source.resolve().parent.name}-{source.resolve().name}-store"
+    if not path.exists() or not api.log(path)["versions"]:
+        if not source.exists():
+            raise UsageError(f"--source {source}: no such folder; give a folder or file that `dkge ingest` reads")
+        api.ingest(path, source)
+    return Store.open(path)
+
+
+class Bench:
+    """One batch size: the trainer and its peer, to be run in turns."""
+
+    def __init__(self, store: Store, preset: str, words: Iterable[str]) -> None:
+        """With settings that `words` change."""
+        self.settings: Settings = load_settings(None, [*words, "train.max_epochs=1", "device=cpu"], preset)
+        manifest = store.current_snapshot()
+        if manifest is None:
+            raise UsageError(f"{store.path}: holds no snapshot")
+        names, device = store.dictionaries(manifest), use_machine(self.settings)
+        self.prepared: Prepared = prepare(store.snapshot(manifest), names, self.settings, device)
+
+    def batches(self, count: int) -> list[Batch]:
+        """Batches of random train triples."""
+        maker, size = self.prepared.maker, self.settings.train.batch_size
+        draws = (np.random.default_rng([11, number]) for number in range(count))
+        return [maker.make(rng.permutation(maker.train.count)[:size], rng) for rng in draws]
+
+    def epoch(self) -> float:
+        """An epoch, or as much of it as there is time for, by the real trainer; triples a second, by its own count."""
+        with tempfile.TemporaryDirectory() as folder:
+            maker, learner = self.prepared.maker, self.prepared.learner
+            checkpoints = Checkpoints(Path(folder) / "training")
+            trainer = Trainer(maker, learner, NoValidation(), checkpoints, self.settings.train, self.settings.seed)
+            return float(trainer.run().history[0]["triples_per_second"])
+
+    def peer(self) -> DensePadded:
+        """The dense padded twin of the learner as it stands."""
+        learner = self.prepared.learner
+        return DensePadded(learner.model, cast(tuple[LocalTable, LocalTable], learner.tables))
+
+    def loss(self, batch: Batch) -> float:
+        """Of a batch, without learning from it."""
+        learner = self.prepared.learner
+        objects, encoders = (batch.entities, batch.relations), (learner.model.entity, learner.model.relation)
+        joint = [encode(e, pull(t, o), o) for e, t, o in zip(encoders, learner.tables, objects, strict=True)]
+        return float(batch_loss(joint[0], joint[1], batch, learner.loss).detach())
+
+
+def agreement(bench: Bench) -> float:
+    """Relative difference of both losses on one batch."""
+    (batch,) = bench.batches(1)
+    mine = bench.loss(batch)
+    with torch.no_grad():
+        theirs = float(bench.peer()(padded_triples(bench.prepared.maker, batch), bench.settings.train.margin))
+    if not abs(mine - theirs) <= AGREE * abs(theirs):
+        raise DkgeError(f"the losses of one batch differ: {mine} here, {theirs} by the dense padded peer")
+    return abs(mine - theirs) / abs(theirs)
+
+
+def dense_rate(peer: DensePadded, triples: PaddedTriples, settings: Settings, steps: int) -> float:
+    """Triples a second of the peer: forward, backward and descent."""
+    descent = torch.optim.SGD(peer.parameters(), lr=settings.train.learning_rate)
+    began = time.perf_counter()
+    for _ in range(steps):
+        descent.zero_grad()
+        peer(triples, settings.train.margin).backward()
+        descent.step()
+    return steps * triples.positive[0].rows_B.shape[0] / (time.perf_counter() - began)
+
+
+def breakdown(bench: Bench, count: int) -> dict[str, float]:
+    """Milliseconds a batch of every part, one after the other; making a batch by one thread, as it is prefetched."""
+    learner, seconds = bench.prepared.learner, [dict[str, float]() for _ in range(count)]
+    before = threads()
+    set_threads(1)
+    make = median_seconds(lambda: bench.batches(1), count)
+    set_threads(before)
+    encoders = (learner.model.entity, learner.model.relation)
+    for batch, spent in zip(bench.batches(count), seconds, strict=True):
+        objects = (batch.entities, batch.relations)
+        clock = _Laps(spent)
+        leaves = [pull(table, part) for table, part in zip(learner.tables, objects, strict=True)]
+        clock.lap("pull")
+        joint = [encode(e, leaf, part) for e, leaf, part in zip(encoders, leaves, objects, strict=True)]
+        clock.lap("forward")
+        total = batch_loss(joint[0], joint[1], batch, learner.loss)
+        clock.lap("loss")
+        learner.dense.zero_grad(set_to_none=True)
+        total.backward()  # type: ignore[no-untyped-call]
+        clock.lap("backward")
+        for table, leaf, part in zip(learner.tables, leaves, objects, strict=True):
+            table.push(leaf.gradients(part), Optimizer("sgd", 0.0))
+        clock.lap("push")
+    parts = {name: statistics.median(spent[name] for spent in seconds) for name in seconds[0]}
+    return {name: round(1e3 * value, 3) for name, value in {"make": make, **parts}.items()}
+
+
+class _Laps:
+    """A stopwatch with names."""
+
+    def __init__(self, spent: dict[str, float]) -> None:
+        """Starts at once."""
+        self.spent, self.before = spent, time.perf_counter()
+
+    def lap(self, name: str) -> None:
+        """What passed since the lap before goes under `name`."""
+        now = time.perf_counter()
+        self.spent[name], self.before = now - self.before, now
+
+
+def sgemm_rate() -> float:
+    """Operations a second of a large matrix product."""
+    one = torch.rand(2048, 2048)
+    out = torch.empty_like(one)
+    return 2 * 2048**3 / median_seconds(lambda: torch.mm(one, one, out=out), 7)
+
+
+def copy_rate() -> float:
+    """Bytes a second, read and written, of a copy that no cache holds."""
+    one = torch.rand(64 * 2**20)
+    out = torch.empty_like(one)
+    return 2 * 4 * one.shape[0] / median_seconds(lambda: out.copy_(one), 7)
+
+
+def needs(batch: Batch, dim: int) -> tuple[float, float]:
+    """(operations, bytes) that a step on a batch needs for one layer each."""
+    operations = bytes_moved = 0.0
+    for part in (batch.entities, batch.relations):
+        rows, context, features, places, entries = _sizes(part)
+        # One matrix product forward and two back; every entry of Â forward and back; scores, softmax and sums of the
+        # attention (2 products forward, 4 back); the gate and a descent of every row.
+        operations += 6 * features * dim**2 + 4 * entries * dim + 12 * places * dim + (8 * rows + 2 * context) * dim
+        # Rows are read for the step, and read and written by the descent; gradients of rows are written and read. Then
+        # the features times W and H: written once, read forward and back, and their gradients: written and read.
+        bytes_moved += 4 * dim * (5 * (rows + context) + 4 * features + 5 * places) + 8 * 2 * entries
+    operations += 12 * batch.head.shape[0] * dim
+    return operations, bytes_moved
+
+
+def _sizes(part: ObjectBatch) -> tuple[int, int, int, int, int]:
+    """Objects, distinct context rows, distinct features made of those, places, entries."""
+    assert isinstance(part.places, Places)
+    features = part.places.row_ptr.shape[0] - 1
+    entries = part.places.entry_place.shape[0]
+    return part.rows.shape[0], part.vertex_rows.shape[0], features, part.places.place_row.shape[0], entries
+
+
+def rotate_rate(store: Store, size: int, dim: int) -> float:
+    """Triples a second of RotatE in PyKEEN, a model without contexts, with one Bernoulli negative, on the same triples."""
+    try:
+        pykeen = {name: importlib.import_module(f"pykeen.{name}") for name in ("triples", "models", "training")}
+    except ImportError:
+        raise UsageError("--peer needs PyKEEN: pip install pykeen") from None
+    train = store.snapshot(store.current_snapshot()).triples(Split.TRAIN)
+    mapped = torch.from_numpy(np.stack(train, axis=1).astype(np.int64))
+    factory = pykeen["triples"].CoreTriplesFactory.create(mapped)
+    model = pykeen["models"].RotatE(triples_factory=factory, embedding_dim=dim // 2, random_seed=0)
+    loop = pykeen["training"].SLCWATrainingLoop(
+        model=model,
+        triples_factory=factory,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.005),
+        negative_sampler="bernoulli",
+        negative_sampler_kwargs={"num_negs_per_pos": 1},
+    )
+
+    def epoch() -> None:
+        loop.train(factory, num_epochs=1, batch_size=size, use_tqdm=False)
+
+    epoch()
+    return train.count / median_seconds(epoch, 3)
+
+
+def main() -> None:
+    parser = options(__doc__ or "")
+    parser.add_argument("--source", type=Path, default=SOURCE, help="what to train on, ingested once")
+    parser.add_argument("--rounds", type=int, default=5, help="turns of each batch size")
+    parser.add_argument("--seconds", type=float, default=4.0, help="of each turn, at most an epoch")
+    parser.add_argument("--peer", action="store_true", help="run PyKEEN's RotatE too")
+    arguments = parser.parse_args()
+    try:
+        store = store_of(arguments.source, arguments.work)
+        time_limit = f"train.max_seconds={arguments.seconds}"
+        benches = {size: Bench(store, "paper", [f"train.batch_size={size}", time_limit]) for size in SIZES}
+        shared = Bench(store, "default", [time_limit])
+        differs = max(agreement(bench) for bench in benches.values())
+        rotate = {size: rotate_rate(store, size, benches[size].settings.model.dim) for size in SIZES * arguments.peer}
+    except DkgeError as error:
+        parser.exit(2 if isinstance(error, UsageError) else 1, f"{error}\n")
+
+    rates: dict[int, list[float]] = {size: [] for size in SIZES}
+    dense: dict[int, list[float]] = {size: [] for size in SIZES}
+    by_softmax: list[float] = []
+    limits: list[tuple[float, float]] = []
+    ready = {size: padded_triples(bench.prepared.maker, bench.batches(1)[0]) for size, bench in benches.items()}
+    peers = {size: bench.peer() for size, bench in benches.items()}
+    for number in range(arguments.rounds + 1):  # the first loads the compiled kernels
+        found = {size: bench.epoch() for size, bench in benches.items()}
+        padded = {s: dense_rate(peers[s], ready[s], benches[s].settings, max(1, 2000 // s)) for s in SIZES}
+        softmax = shared.epoch()
+        if number:
+            limits.append((sgemm_rate(), copy_rate()))
+            by_softmax.append(softmax)
+            for size in SIZES:
+                rates[size].append(found[size])
+                dense[size].append(padded[size])
+    sgemm, copy = (statistics.median(column) for column in zip(*limits, strict=True))
+
+    result: dict[str, Any] = {"rates": rates, "dense_padded": dense, "shared_softmax": by_softmax, "rotate": rotate}
+    result |= {"sgemm_gflops": sgemm / 1e9, "copy_gb_per_s": copy / 1e9, "losses_differ": differs}
+    asked: dict[str, tuple[Any, str]] = {}
+    least: dict[int, str] = {500: ">= 20,000 (aim 40,000)", 4000: ">= 45,000 (aim 90,000)"}
+    for size, bench in benches.items():
+        name, rate = f"batch {size:,}", statistics.median(rates[size])
+        times = statistics.median(one / other for one, other in zip(rates[size], dense[size], strict=True))
+        operations, moved = np.mean([needs(b, bench.settings.model.dim) for b in bench.batches(8)], axis=0) / size
+        limit = float(1 / (operations / sgemm + moved / copy))
+        asked[f"{name}: triples/s, everything counted"] = (rate, least[size])
+        asked[f"{name}: times the dense padded peer"] = (times, ">= 10")
+        asked[f"{name}: limit, triples/s"] = (limit, "")
+        asked[f"{name}: share of the limit"] = (rate / limit, "")
+        asked[f"{name}: operations a triple"] = (float(operations), "")
+        asked[f"{name}: bytes a triple"] = (float(moved), "")
+        if rotate:
+            asked[f"{name}: RotatE in PyKEEN, triples/s"] = (rotate[size], "no contexts")
+        result[f"milliseconds_{size}"] = parts = breakdown(bench, max(8, 8000 // size))
+        for part, milliseconds in parts.items():
+            asked[f"{name}: {part}, ms a batch"] = (milliseconds, "one thread, meanwhile" if part == "make" else "")
+    asked["1,024 shared negatives, softmax, batch 1,000: triples/s"] = (statistics.median(by_softmax), "")
+    asked["sgemm, GFLOP/s"] = (sgemm / 1e9, "")
+    asked["copy, GB/s"] = (copy / 1e9, "")
+    asked["losses of both differ by"] = (differs, f"<= {AGREE}")
+    publish("bench_train", result, arguments, asked)
+
+
+if __name__ == "__main__":
+    main()

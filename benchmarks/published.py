@@ -1,0 +1,29 @@
+"""Published data sets for benchmarks: where they are, and stores made of them. They are not part of the project."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from dkge_dist import api
+
+SOURCE = Path("../shared/data/YAGO-3SP")
+
+
+def add_source(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--source", type=Path, default=SOURCE, help="folder with snapshot1, snapshot2, ... in OpenKE layout"
+    )
+
+
+def published_store(arguments: argparse.Namespace, snapshots: int = 1) -> Path:
+    """A store holding the first snapshots of the source; made if it is not there yet."""
+    source: Path = arguments.source
+    if not (source / "snapshot1").is_dir():
+        raise SystemExit(f"{source}: no snapshot1 there; name the folder of a published data set with --source")
+    store: Path = arguments.work / f"{source.name}-store"
+    known = {line["name"] for line in api.log(store)["versions"]} if store.exists() else set()
+    for number in range(1, snapshots + 1):
+        if f"snapshot{number}" not in known:
+            api.ingest(store, source / f"snapshot{number}", name=f"snapshot{number}")
+    return store

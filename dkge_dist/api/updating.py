@@ -1,0 +1,252 @@
+"""Learning online: from the snapshot a model was learnt from to a later one, touching only what changed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from dkge_dist.api.reports import PathLike, Progress, Report, since
+from dkge_dist.api.training import use_machine
+from dkge_dist.config import Settings, settings_of_model
+from dkge_dist.evaluate.validation import Validation
+from dkge_dist.graph.affected import GraphState, find_affected
+from dkge_dist.graph.diff import Diff
+from dkge_dist.graph.relation_paths import PathCounts
+from dkge_dist.graph.snapshot import Snapshot
+from dkge_dist.graph.topology import Topology
+from dkge_dist.kernels.batches import bernoulli_head_chance
+from dkge_dist.kernels.contexts import Sampling
+from dkge_dist.learn.batches import BatchMaker
+from dkge_dist.learn.objects import EntityContexts, RelationContexts
+from dkge_dist.learn.step import Loss
+from dkge_dist.model.dkge import Dkge
+from dkge_dist.online.objects import OnlineObjects
+from dkge_dist.online.plan import ObjectPlan, RelationIndex, UpdatePlan, plan_update
+from dkge_dist.online.start import random_start, warm_start
+from dkge_dist.online.updater import Updated, Updater
+from dkge_dist.shards.shard import Field, Shard
+from dkge_dist.shards.table import LocalTable, Table
+from dkge_dist.store.manifest import ModelManifest, SnapshotManifest, TableEntry
+from dkge_dist.store.models import About, Delta, load_dense, publish_model, save_update
+from dkge_dist.store.store import Store
+from dkge_dist.store.tables import load_table
+from dkge_dist.types import ROW, Array, DkgeError, Split, Triples
+
+Digests = tuple[Array, Array]
+
+
+@dataclass(frozen=True)
+class Night:
+    """The graph before and after, as an update sees it."""
+
+    diff: Diff
+    before: GraphState
+    snapshot: Snapshot
+    train: Triples
+    by_relation: RelationIndex
+    digests: Digests
+    sampling: Sampling
+
+
+def update(
+    store: PathLike,
+    *,
+    to: str | None = None,
+    since_version: str | None = None,
+    plan: bool = False,
+    config: PathLike | None = None,
+    settings: Iterable[str] = (),
+    shards: int = 1,
+    progress: Progress | None = None,
+) -> Report:
+    """Bring the model in force (or the one of `since_version`) to a later snapshot, and publish it.
+
+    With `plan` nothing is done: the report says what would be. `shards` only matters to it, for the shards touched.
+    """
+    began = time.monotonic()
+    opened = Store.open(Path(store))
+    parent = opened.find_model(since_version)
+    target = opened.find_snapshot(to) if to else opened.current_snapshot()
+    assert target is not None, "a model stands on a snapshot"
+    chosen = settings_of_model(parent.model.settings, Path(config) if config else None, settings)
+    use_machine(chosen)
+    if target.version == parent.model.snapshot:
+        return _nothing_to_do(parent, target, began)
+    night = _open_night(opened, parent, target, chosen)
+    open_seconds = since(began)
+    planned = time.monotonic()
+    affected, state = find_affected(night.before, night.diff, night.digests, night.sampling)
+    online = chosen.online
+    todo = plan_update(
+        night.diff, affected, state.topology, night.by_relation, online.literal, online.max_triples_per_object,
+        chosen.seed,
+    )  # fmt: skip
+    report: Report = {
+        "snapshot": target.snapshot.name,
+        "from": opened.snapshot_manifest(parent.model.snapshot).snapshot.name,
+        "added": night.diff.added.count,
+        "deleted": night.diff.deleted.count,
+        **todo.summary(),
+        "shards_touched": len(todo.shards(parent.block_rows, shards)),
+        "shards_total": shards,
+        "open_seconds": open_seconds,
+        "plan_seconds": since(planned),
+    }
+    if plan:
+        blocks = todo.blocks(parent.block_rows)
+        shown = {"blocks_touched": len(blocks), "blocks_total": -(-len(night.digests[0]) // parent.block_rows)}
+        return {**report, **shown, "shards": todo.shards(parent.block_rows, shards), "seconds": since(began)}
+    loading = time.monotonic()
+    tables = _load_tables(opened, parent, night.digests)
+    model = _load_model(opened, parent, chosen)
+    report["open_seconds"] = round(open_seconds + since(loading), 3)
+    learning = time.monotonic()
+    done = _learn(night, state, todo, tables, model, chosen, progress)
+    report |= {"epochs": done.epochs, "learn_seconds": since(learning), "valid": done.best}
+    publishing = time.monotonic()
+    facts = {key: report[key] for key in ("added", "deleted", *todo.summary(), "epochs", "shards_touched")}
+    about = About(chosen.model_dump(mode="json"), done.best, {"origin": "online", **facts}, done.history)
+    with opened.storage.staging() as staging:
+        rows = (len(night.digests[0]), len(night.digests[1]))
+        deltas = (_deltas(tables[0], todo.entities), _deltas(tables[1], todo.relations))
+        entry = save_update(staging, parent, target.version, rows, deltas, about)
+        published = publish_model(opened, entry, since(began))
+    return {
+        "version": published.version,
+        **report,
+        "parent": parent.version,
+        "publish_seconds": since(publishing),
+        "bytes_pulled": 0,
+        "bytes_pushed": 0,
+        "bytes_written": staging.written,
+        "seconds": since(began),
+    }
+
+
+def _nothing_to_do(parent: ModelManifest, target: SnapshotManifest, began: float) -> Report:
+    nobody = ObjectPlan(*(np.empty(0, ROW) for _ in range(3)))
+    return {
+        "version": parent.version,
+        "snapshot": target.snapshot.name,
+        "unchanged": True,
+        "added": 0,
+        "deleted": 0,
+        **UpdatePlan(nobody, nobody, Triples.empty()).summary(),
+        "epochs": 0,
+        "shards_touched": 0,
+        "shards_total": 1,
+        "bytes_pulled": 0,
+        "bytes_pushed": 0,
+        "bytes_written": 0,
+        "seconds": since(began),
+    }
+
+
+def _open_night(store: Store, parent: ModelManifest, target: SnapshotManifest, settings: Settings) -> Night:
+    """Everything whose cost follows the size of the graph: reported apart as opening."""
+    base = store.snapshot_manifest(parent.model.snapshot)
+    head = store.head()
+    names = store.dictionaries(head)
+    digests = (names[0].digests, names[1].digests)
+    snapshot = store.snapshot(target, head)
+    train_before, train = store.snapshot(base, head).triples(Split.TRAIN), snapshot.triples(Split.TRAIN)
+    if not train.count:
+        raise DkgeError(f"{store.path}: snapshot {target.snapshot.name!r} has no train triples")
+    topology = Topology.of(train_before, len(names[0]))
+    paths = PathCounts.of(topology, train_before, len(names[1]), settings.context.path_length)
+    return Night(
+        store.diff(base, target),
+        GraphState(topology, paths),
+        snapshot,
+        train,
+        RelationIndex(train, len(names[1])),
+        digests,
+        Sampling(settings.seed, settings.context.cap, settings.context.hops),
+    )
+
+
+def _load_tables(store: Store, parent: ModelManifest, digests: Digests) -> tuple[LocalTable, LocalTable]:
+    def table(entries: dict[str, TableEntry], rows: int) -> LocalTable:
+        return LocalTable(Shard({field: load_table(store.storage, entries[field], rows) for field in Field}))
+
+    return table(parent.model.entities, len(digests[0])), table(parent.model.relations, len(digests[1]))
+
+
+def _load_model(store: Store, parent: ModelManifest, settings: Settings) -> Dkge:
+    """The dense parameters, frozen."""
+    shape = settings.model
+    model = Dkge(shape.dim, shape.entity_layers, shape.relation_layers)
+    stored = {name: torch.from_numpy(value) for name, value in load_dense(store, parent.model.dense).items()}
+    model.load_state_dict(stored)
+    return model.requires_grad_(False)
+
+
+def _learn(
+    night: Night,
+    state: GraphState,
+    plan: UpdatePlan,
+    tables: tuple[Table, Table],
+    model: Dkge,
+    settings: Settings,
+    progress: Progress | None,
+) -> Updated:
+    contexts = (
+        EntityContexts(state.topology, night.digests[0], night.sampling),
+        RelationContexts(state.paths, night.digests[1], night.sampling),
+    )
+    random_start(tables, plan, settings.model.dim, settings.train.init_scale, settings.seed)
+    if settings.online.warm_start:
+        warm_start(model, tables, contexts, plan, state.topology)
+    entities, relations = (
+        OnlineObjects(encoder, table, around, state.topology, objects.trained, objects.emerging)
+        for encoder, table, around, objects in (
+            (model.entity, tables[0], contexts[0], plan.entities),
+            (model.relation, tables[1], contexts[1], plan.relations),
+        )
+    )
+    alive = np.flatnonzero(night.snapshot.entities_alive).astype(ROW)
+    maker = BatchMaker(
+        plan.triples,
+        entities,
+        relations,
+        alive,
+        bernoulli_head_chance(*night.train, night.digests[1].shape[0]),
+        settings.train.sampler,
+        settings.train.negatives,
+        frequent=night.train,
+    )
+    validation = Validation(
+        night.snapshot.triples(Split.VALID),
+        night.train,
+        alive,
+        settings.online.valid_triples,
+        settings.online.valid_candidates,
+        np.random.default_rng([settings.seed, 3]),
+    )
+    updater = Updater(
+        plan,
+        entities,
+        relations,
+        maker,
+        validation,
+        Loss(settings.train.loss, settings.train.margin),
+        settings.online,
+        settings.seed,
+        progress or (lambda done, words: None),
+    )
+    return updater.run()
+
+
+def _deltas(table: Table, plan: ObjectPlan) -> dict[str, Delta]:
+    """The write set of one kind of objects, as it is now."""
+    sets: dict[Field, Array] = {
+        Field.KNOWLEDGE: plan.trained,
+        Field.CONTEXT: plan.emerging.astype(ROW),
+        Field.JOINT: plan.trained,
+    }
+    return {field.value: Delta(rows, table.pull({field: rows})[field]) for field, rows in sets.items()}

@@ -1,0 +1,65 @@
+"""Attention over contexts whose hidden features do not change: nothing of them is copied, nothing goes back to them.
+
+Shapes: B objects, M places of all constant contexts, D dimensions. Object b sees the places `begin[b]:end[b]`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dkge_dist.kernels.jit import fast_parallel_kernel, prange, subkernel
+
+
+@subkernel
+def _weights(begin, end, hidden_MD, query_D, weight):  # type: ignore[no-untyped-def]
+    """weight = softmax of hidden · query over one context."""
+    top = np.float32(-np.inf)
+    for i in range(end - begin):
+        total = np.float32(0)
+        for d in range(query_D.shape[0]):
+            total += hidden_MD[begin + i, d] * query_D[d]
+        weight[i] = total
+        top = max(top, total)
+    normal = np.float32(0)
+    for i in range(end - begin):
+        weight[i] = np.exp(weight[i] - top)
+        normal += weight[i]
+    for i in range(end - begin):
+        weight[i] /= normal
+
+
+@fast_parallel_kernel
+def attend_constant(begin, end, hidden_MD, query_BD, out_BD):  # type: ignore[no-untyped-def]
+    """out = hidden, weighted by the softmax of hidden · query over each context."""
+    dim = hidden_MD.shape[1]
+    for b in prange(out_BD.shape[0]):
+        score = np.empty(end[b] - begin[b], np.float32)
+        _weights(begin[b], end[b], hidden_MD, query_BD[b], score)
+        for d in range(dim):
+            out_BD[b, d] = 0
+        for i in range(score.shape[0]):
+            for d in range(dim):
+                out_BD[b, d] += score[i] * hidden_MD[begin[b] + i, d]
+
+
+@fast_parallel_kernel
+def attend_constant_backward(begin, end, hidden_MD, query_BD, grad_BD, grad_query_BD):  # type: ignore[no-untyped-def]
+    """Gradient by the query."""
+    dim = hidden_MD.shape[1]
+    for b in prange(grad_BD.shape[0]):
+        weight = np.empty(end[b] - begin[b], np.float32)
+        slope = np.empty(end[b] - begin[b], np.float32)
+        _weights(begin[b], end[b], hidden_MD, query_BD[b], weight)
+        mean = np.float32(0)
+        for i in range(weight.shape[0]):
+            share = np.float32(0)
+            for d in range(dim):
+                share += grad_BD[b, d] * hidden_MD[begin[b] + i, d]
+            slope[i] = share
+            mean += weight[i] * share
+        for d in range(dim):
+            grad_query_BD[b, d] = 0
+        for i in range(weight.shape[0]):
+            by_score = weight[i] * (slope[i] - mean)
+            for d in range(dim):
+                grad_query_BD[b, d] += by_score * hidden_MD[begin[b] + i, d]

@@ -1,0 +1,83 @@
+"""Triples of given entities, or some of them where they are many, at a cost that follows what is taken."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dkge_dist.kernels.csr import Adjacency, entry, locate
+from dkge_dist.kernels.hashing import combine
+from dkge_dist.kernels.jit import frozen, kernel
+from dkge_dist.types import OFFSET, ROW, Array, Triples
+
+LOOK_AT = 1024
+"""Entries of a neighbour's list that are searched for siblings; a hub has more than anybody needs."""
+
+
+@kernel
+def _count(outgoing, incoming, rows, limit, indptr):  # type: ignore[no-untyped-def]
+    for i in range(rows.shape[0]):
+        total = np.int64(0)
+        for side in range(2):
+            adjacency = outgoing if side == 0 else incoming
+            _, begin, end = locate(adjacency, rows[i])
+            total += end - begin
+        indptr[i + 1] = indptr[i] + min(total, limit)
+
+
+@kernel
+def _fill(outgoing, incoming, rows, seed, indptr, head, relation, tail):  # type: ignore[no-untyped-def]
+    for i in range(rows.shape[0]):
+        out_patched, out_begin, out_end = locate(outgoing, rows[i])
+        in_patched, in_begin, in_end = locate(incoming, rows[i])
+        total = (out_end - out_begin) + (in_end - in_begin)
+        wanted = indptr[i + 1] - indptr[i]
+        # A random start and a stride through the list: every triple has the same chance, none comes twice.
+        first = np.int64(combine(seed, np.uint64(rows[i])) % np.uint64(max(total, 1)))
+        for k in range(wanted):
+            place = (first + (k * total) // wanted) % total
+            at = indptr[i] + k
+            if place < out_end - out_begin:
+                code = entry(outgoing, out_patched, out_begin + place)
+                head[at], tail[at] = rows[i], code >> 32
+            else:
+                code = entry(incoming, in_patched, in_begin + place - (out_end - out_begin))
+                head[at], tail[at] = code >> 32, rows[i]
+            relation[at] = code & 0xFFFFFFFF
+
+
+def triples_of(outgoing: Adjacency, incoming: Adjacency, rows: Array, limit: int, seed: int) -> Triples:
+    """The triples that hold each of `rows`, up to `limit` of each; one that holds two of them may come twice."""
+    indptr = np.zeros(rows.shape[0] + 1, OFFSET)
+    rows = frozen(rows, ROW)
+    _count(outgoing, incoming, rows, limit, indptr)
+    columns = Triples(*(np.empty(indptr[-1], ROW) for _ in range(3)))
+    _fill(outgoing, incoming, rows, np.uint64(seed), frozen(indptr), *columns)
+    return columns
+
+
+@kernel
+def _siblings(outgoing, incoming, rows, limit, of, sibling):  # type: ignore[no-untyped-def]
+    count = 0
+    for i in range(rows.shape[0]):
+        taken = 0
+        for side in range(2):
+            mine = outgoing if side == 0 else incoming
+            theirs = incoming if side == 0 else outgoing
+            patched, begin, end = locate(mine, rows[i])
+            for k in range(begin, end):
+                code = entry(mine, patched, k)
+                other_patched, other_begin, other_end = locate(theirs, np.int32(code >> 32))
+                for j in range(other_begin, min(other_end, other_begin + LOOK_AT)):
+                    other = entry(theirs, other_patched, j)
+                    if taken < limit and other & 0xFFFFFFFF == code & 0xFFFFFFFF and other >> 32 != rows[i]:
+                        of[count], sibling[count] = i, other >> 32
+                        count += 1
+                        taken += 1
+    return count
+
+
+def siblings_of(outgoing: Adjacency, incoming: Adjacency, rows: Array, limit: int) -> tuple[Array, Array]:
+    """Entities in the same role to the same neighbours as each of `rows`, up to `limit`: (place in rows, sibling)."""
+    of, sibling = np.empty(limit * rows.shape[0], ROW), np.empty(limit * rows.shape[0], ROW)
+    count = _siblings(outgoing, incoming, frozen(rows, ROW), limit, of, sibling)
+    return of[:count], sibling[:count]

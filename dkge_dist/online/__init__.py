@@ -1,0 +1,1 @@
+"""Learning online: what a night changed, and nothing else."""

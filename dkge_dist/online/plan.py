@@ -1,0 +1,112 @@
+"""What an update will touch. In: the diff, the graph after it, who is affected. Out: an `UpdatePlan`. Pure.
+
+The plan is the whole write set: an update writes the vectors that it names and no others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dkge_dist.graph.affected import Affected
+from dkge_dist.graph.diff import Diff
+from dkge_dist.graph.topology import Topology
+from dkge_dist.kernels.selection import triples_of
+from dkge_dist.kernels.triples import canonical
+from dkge_dist.types import ROW, Array, Triples
+
+
+@dataclass(frozen=True)
+class ObjectPlan:
+    """Rows of one kind of objects, sorted. Emerging ones get new vectors, affected ones go on from theirs."""
+
+    emerging: Array
+    affected: Array
+    removed: Array
+
+    @property
+    def trained(self) -> Array:
+        """Rows whose `^k` is trained and whose o* is made anew."""
+        return np.union1d(self.emerging, self.affected).astype(ROW)
+
+
+@dataclass(frozen=True)
+class UpdatePlan:
+    """Who is emerging, affected and removed, and the train triples to learn."""
+
+    entities: ObjectPlan
+    relations: ObjectPlan
+    triples: Triples
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing to learn and nobody to write."""
+        return not (self.entities.trained.shape[0] or self.relations.trained.shape[0])
+
+    def blocks(self, block_rows: int) -> Array:
+        """The blocks of the entity tables that hold rows of the write set."""
+        return np.unique(self.entities.trained // block_rows)
+
+    def shards(self, block_rows: int, count: int) -> list[int]:
+        """The shards that an update will write to, if there are `count` of them."""
+        return [int(shard) for shard in np.unique(self.blocks(block_rows) % count)]
+
+    def summary(self) -> dict[str, Any]:
+        """Sizes, for people and for JSON."""
+        return {
+            "emerging_entities": len(self.entities.emerging),
+            "affected_entities": len(self.entities.affected),
+            "removed_entities": len(self.entities.removed),
+            "emerging_relations": len(self.relations.emerging),
+            "affected_relations": len(self.relations.affected),
+            "removed_relations": len(self.relations.removed),
+            "trained_triples": self.triples.count,
+        }
+
+
+class RelationIndex:
+    """Train triples by relation, to take some of a relation without looking at the others."""
+
+    def __init__(self, train: Triples, relations: int) -> None:
+        self.train = train
+        self.order = np.argsort(train.relation, kind="stable")
+        self.indptr = np.concatenate([[0], np.cumsum(np.bincount(train.relation, minlength=relations))])
+
+    def some(self, relation: int, limit: int, rng: np.random.Generator) -> Triples:
+        """Up to `limit` triples of a relation."""
+        begin, end = self.indptr[relation : relation + 2]
+        places = np.arange(begin, end)
+        if places.shape[0] > limit:
+            places = begin + rng.choice(end - begin, limit, replace=False)
+        return self.train.take(self.order[places])
+
+
+def plan_update(
+    diff: Diff,
+    affected: Affected,
+    now: Topology,
+    by_relation: RelationIndex,
+    literal: bool,
+    limit: int,
+    seed: int,
+) -> UpdatePlan:
+    """The plan for `diff`. `limit` bounds the triples that one object brings; 0 takes them all.
+
+    `literal` keeps to the published definition of affected. Added triples of planned objects are always learnt.
+    """
+    entities = ObjectPlan(diff.emerging_entities, affected.entities(literal).astype(ROW), diff.removed_entities)
+    relations = ObjectPlan(diff.emerging_relations, affected.relations(literal).astype(ROW), diff.removed_relations)
+    most = limit or np.iinfo(np.int64).max
+    rng = np.random.default_rng([seed, 4])
+    parts = [triples_of(now.outgoing, now.incoming, entities.trained, most, seed)]
+    parts += [by_relation.some(int(relation), most, rng) for relation in relations.trained]
+    added = diff.added
+    planned = (
+        np.isin(added.head, entities.trained)
+        | np.isin(added.tail, entities.trained)
+        | np.isin(added.relation, relations.trained)
+    )
+    parts.append(added.take(planned))
+    return UpdatePlan(entities, relations, canonical(Triples.concat(parts)))

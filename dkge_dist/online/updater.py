@@ -1,0 +1,155 @@
+"""Carry out an `UpdatePlan`: start values for emerging objects, a few epochs over its triples, o* made fresh.
+
+Nothing outside the plan's write set is written. Optimizer state is fresh each night.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from dkge_dist.config import OnlineSettings
+from dkge_dist.learn.batches import Batch, BatchMaker
+from dkge_dist.learn.step import Loss, NotFiniteError, batch_loss
+from dkge_dist.online.objects import OnlineBatch, OnlineObjects
+from dkge_dist.online.plan import ObjectPlan, UpdatePlan
+from dkge_dist.shards.shard import Field, Optimizer
+from dkge_dist.types import ROW, Array, DkgeError
+
+METRIC = "mrr"
+
+
+class Measure(Protocol):
+    """Validation: the entities whose o* it needs, and what it makes of them."""
+
+    rows: Array
+
+    def measure(self, entities: Array, relations: Array) -> dict[str, float]:
+        """Metrics by o* of `rows` and of all relations."""
+
+
+@dataclass(frozen=True)
+class Updated:
+    """What an update did."""
+
+    epochs: int
+    seconds: float
+    best: dict[str, float]
+    history: list[dict[str, Any]]
+
+
+Kept = list[tuple[OnlineObjects, Field, Array, Array]]
+
+
+class Updater:
+    """One update. `entities` and `relations` know how objects are encoded tonight, and hold their tables."""
+
+    def __init__(
+        self,
+        plan: UpdatePlan,
+        entities: OnlineObjects,
+        relations: OnlineObjects,
+        maker: BatchMaker[OnlineBatch],
+        validation: Measure,
+        loss: Loss,
+        settings: OnlineSettings,
+        seed: int,
+        progress: Callable[[float, str], None] = lambda done, words: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.plan, self.entities, self.relations, self.maker = plan, entities, relations, maker
+        self.validation, self.loss, self.settings, self.seed = validation, loss, settings, seed
+        self.progress, self.clock = progress, clock
+
+    @property
+    def _kinds(self) -> tuple[tuple[OnlineObjects, ObjectPlan], tuple[OnlineObjects, ObjectPlan]]:
+        return (self.entities, self.plan.entities), (self.relations, self.plan.relations)
+
+    def run(self) -> Updated:
+        """Learn until validation stops getting better, and leave the tables at the best of it."""
+        began = self.clock()
+        self._refresh()
+        best, kept, since, history, epoch = self._validate(), self._keep(), 0, [], 0
+        history.append({"epoch": 0, **best})
+        while epoch < self.settings.max_epochs and self.plan.triples.count:
+            loss = self._epoch(epoch, began)
+            epoch += 1
+            self._refresh()
+            found = self._validate()
+            history.append({"epoch": epoch, "loss": loss, **found, "seconds": round(self.clock() - began, 3)})
+            if found.get(METRIC, 1.0) >= best.get(METRIC, 0.0):
+                best, kept, since = found, self._keep(), 0
+            else:
+                since += 1
+            if 0 < self.settings.patience <= since or 0 < self.settings.max_seconds <= self.clock() - began:
+                break
+        self._restore(kept)
+        self._refresh()
+        return Updated(epoch, self.clock() - began, best, history)
+
+    def _epoch(self, epoch: int, began: float) -> float:
+        """One pass over the triples of the plan; the mean loss."""
+        count, size = self.plan.triples.count, self.settings.batch_size
+        order = np.random.default_rng([self.seed, epoch]).permutation(count)
+        rate = self.settings.learning_rate * max(1 - epoch / self.settings.max_epochs, 0.01)
+        total = 0.0
+        for number, first in enumerate(range(0, count, size)):
+            rng = np.random.default_rng([self.seed, epoch, number])
+            total += self._learn(self.maker.make(order[first : first + size], rng), rate)
+            done = (epoch + min(first + size, count) / count) / self.settings.max_epochs
+            self.progress(done, f"epoch {epoch + 1}/{self.settings.max_epochs}")
+            if 0 < self.settings.max_seconds <= self.clock() - began:
+                break
+        return total / count
+
+    def _learn(self, batch: Batch[OnlineBatch], rate: float) -> float:
+        entity, entity_leaves = self.entities.encode(batch.entities)
+        relation, relation_leaves = self.relations.encode(batch.relations)
+        total = batch_loss(entity, relation, batch, self.loss)
+        value = float(total.detach())
+        if not np.isfinite(value):
+            raise NotFiniteError(f"the update diverged (loss {value}); try a smaller online.learning_rate")
+        if total.requires_grad:
+            total.backward()  # type: ignore[no-untyped-call]
+        optimizer = Optimizer(self.settings.optimizer, rate)
+        for objects, leaves in ((self.entities, entity_leaves), (self.relations, relation_leaves)):
+            objects.table.push(objects.gradients(leaves), optimizer)
+        return value
+
+    def _refresh(self) -> None:
+        """o* of everything that depends on what is trained."""
+        for objects, plan in self._kinds:
+            objects.refresh(plan.trained)
+
+    def _validate(self) -> dict[str, float]:
+        rows = self.validation.rows
+        if not rows.shape[0]:
+            return {}
+        every = np.arange(self.relations.count, dtype=ROW)
+        entities = self.entities.table.pull({Field.JOINT: rows})[Field.JOINT]
+        relations = self.relations.table.pull({Field.JOINT: every})[Field.JOINT]
+        return self.validation.measure(entities, relations)
+
+    def _keep(self) -> Kept:
+        """Copies of all that is trained."""
+        return [
+            (objects, field, rows, objects.table.pull({field: rows})[field])
+            for objects, plan in self._kinds
+            for field, rows in ((Field.KNOWLEDGE, plan.trained), (Field.CONTEXT, plan.emerging.astype(ROW)))
+            if rows.shape[0]
+        ]
+
+    def _restore(self, kept: Kept) -> None:
+        for objects, field, rows, values in kept:
+            objects.table.write(field, rows, values)
+
+
+def refuse_foreign(model: dict[str, Any], chosen: dict[str, Any], keys: tuple[str, ...]) -> None:
+    """An update may not change what belongs to the model version."""
+    for key in keys:
+        if model[key] != chosen[key]:
+            raise DkgeError(f"{key}: the model was learnt with {model[key]}, an update cannot make it {chosen[key]}")

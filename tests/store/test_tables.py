@@ -1,0 +1,228 @@
+"""Tables of vectors on disk: what is saved is what is loaded, Zarr reads it too, and wrong indexes are refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dkge_dist.store.manifest import TableEntry
+from dkge_dist.store.storage import LocalStorage, StoreError
+from dkge_dist.store.tables import (
+    MAX_BLOCK_ROWS,
+    MIN_BLOCK_ROWS,
+    BlockIndex,
+    block_rows,
+    load_table,
+    save_bytes,
+    save_table,
+    table_parts,
+)
+
+ROWS, DIM, BLOCK = 150, 5, 64
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> Iterator[LocalStorage]:
+    yield LocalStorage(tmp_path)
+
+
+def vectors(rows: int = ROWS, dim: int = DIM, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(rows, dim)).astype(np.float32)
+
+
+def saved(storage: LocalStorage, values: np.ndarray, block: int = BLOCK) -> TableEntry:
+    with storage.staging() as staging:
+        return save_table(staging, values, block)
+
+
+def as_zarr(storage: LocalStorage, entry: TableEntry, folder: Path) -> Any:
+    """The parts of a table laid out as the Zarr format has them, opened by Zarr itself."""
+    index = BlockIndex(storage, entry)
+    folder.mkdir()
+    shutil.copy(storage.part_path(entry.base.part), folder / "zarr.json")
+    for number, part in enumerate(index.parts):
+        (folder / "c" / str(number)).mkdir(parents=True)
+        shutil.copy(storage.part_path(part), folder / "c" / str(number) / "0")
+    return zarr.open_array(folder, mode="r")
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 200), st.integers(1, 9), st.integers(1, 80), st.integers(0, 99))
+def test_what_is_saved_is_loaded_by_us_and_by_zarr(rows: int, dim: int, block: int, seed: int) -> None:
+    values, block = vectors(rows, dim, seed), max(block, rows // 12)
+    with tempfile.TemporaryDirectory() as folder:
+        storage = LocalStorage(Path(folder))
+        entry = saved(storage, values, block)
+        assert (entry.rows, entry.dim, entry.deltas) == (rows, dim, [])
+        loaded = load_table(storage, entry)
+        assert loaded.dtype == np.float32
+        assert loaded.flags.writeable
+        assert loaded.tobytes() == values.tobytes()
+        index = BlockIndex(storage, entry)
+        assert len(index.parts) == -(-rows // block)
+        for number in range(len(index.parts)):
+            assert np.array_equal(index.map(number), values[number * block : (number + 1) * block])
+        array = as_zarr(storage, entry, Path(folder) / "array")
+        assert array.shape == (rows, dim)
+        assert array.chunks == (block, dim)
+        assert array.dtype == np.float32
+        assert np.array_equal(array[:], values)
+
+
+def test_odd_numbers_come_back_bit_by_bit(storage: LocalStorage) -> None:
+    values = vectors()
+    values[[3, 64, 149], 2] = [np.nan, -np.inf, -0.0]
+    values[7, 0] = np.float32(1e-45)
+    assert load_table(storage, saved(storage, values)).tobytes() == values.tobytes()
+
+
+@pytest.mark.parametrize(
+    "make", [lambda v: v[:, ::2], lambda v: v[::-1], np.asfortranarray, lambda v: v.astype(np.float64)]
+)
+def test_any_layout_of_values_is_saved_as_what_it_holds(
+    storage: LocalStorage, make: Callable[[np.ndarray], np.ndarray]
+) -> None:
+    values = make(vectors())
+    assert np.array_equal(load_table(storage, saved(storage, values)), values.astype(np.float32))
+
+
+def test_equal_blocks_are_one_part(storage: LocalStorage) -> None:
+    values = np.tile(vectors(BLOCK), (3, 1))
+    entry = saved(storage, values)
+    assert len({part.digest for part in table_parts(storage, entry)}) == 1
+    assert np.array_equal(load_table(storage, entry), values)
+    with storage.staging() as staging:
+        save_table(staging, values, BLOCK)
+        assert staging.written == 0
+
+
+def test_a_mapped_block_cannot_be_written_to(storage: LocalStorage) -> None:
+    index = BlockIndex(storage, saved(storage, vectors()))
+    with pytest.raises(ValueError, match="read-only"):
+        index.map(0)[0, 0] = 1
+
+
+@pytest.mark.parametrize("rows", [0, 1, 63, 64, 65, 10_000, 100_000, 3_244_455, 10**9])
+def test_block_sizes_are_powers_of_two_near_a_256th(rows: int) -> None:
+    block = block_rows(rows)
+    assert block & (block - 1) == 0
+    assert MIN_BLOCK_ROWS <= block <= MAX_BLOCK_ROWS
+    if MIN_BLOCK_ROWS < block < MAX_BLOCK_ROWS:
+        assert rows / 256 / 2 < block < rows / 256 * 2
+
+
+def altered(storage: LocalStorage, entry: TableEntry, change: Callable[[Any], Any]) -> TableEntry:
+    """A table whose index somebody wrote who can compute checksums."""
+    content = json.loads(storage.part_path(entry.base.part).read_bytes())
+    made = change(content)
+    data = made if isinstance(made, bytes) else json.dumps(content).encode()
+    with storage.staging() as staging:
+        return entry.model_copy(update={"base": save_bytes(staging, data, entry.base.rows)})
+
+
+def part_sizes(content: Any, size: object) -> None:
+    for part in content["attributes"]["parts"]:
+        part[1] = size
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda c: c.update(shape=[ROWS + 1, DIM]),
+        lambda c: c.update(shape=[ROWS - 1, DIM]),
+        lambda c: c.update(shape=[ROWS + BLOCK, DIM]),
+        lambda c: c.update(shape=[10**30, DIM]),
+        lambda c: c.update(shape=[-ROWS, DIM]),
+        lambda c: c.update(shape=[ROWS, DIM + 1]),
+        lambda c: c.update(shape=[ROWS, 0]),
+        lambda c: c.update(shape=[ROWS]),
+        lambda c: c.update(shape=[ROWS, DIM, 1]),
+        lambda c: c.update(shape=[float(ROWS), DIM]),
+        lambda c: c.update(shape=None),
+        lambda c: c["chunk_grid"]["configuration"].update(chunk_shape=[0, DIM]),
+        lambda c: c["chunk_grid"]["configuration"].update(chunk_shape=[-BLOCK, DIM]),
+        lambda c: c["chunk_grid"]["configuration"].update(chunk_shape=[BLOCK + 1, DIM]),
+        lambda c: c["chunk_grid"]["configuration"].update(chunk_shape=[]),
+        lambda c: c["chunk_grid"].pop("configuration"),
+        lambda c: c["attributes"]["parts"].pop(),
+        lambda c: c["attributes"]["parts"].append(c["attributes"]["parts"][0]),
+        lambda c: c["attributes"].update(parts=7),
+        lambda c: c["attributes"].update(parts=["xx", "yy", "zz"]),
+        lambda c: c.pop("attributes"),
+        lambda c: part_sizes(c, BLOCK * DIM * 4 - 4),
+        lambda c: part_sizes(c, "many"),
+        lambda c: part_sizes(c, float("inf")),
+        lambda c: b"",
+        lambda c: b"\xff",
+        lambda c: b"[]",
+        lambda c: b"null",
+        lambda c: b"7",
+    ],
+)  # fmt: skip
+def test_indexes_that_do_not_fit_are_refused_and_named(storage: LocalStorage, change: Callable[[Any], Any]) -> None:
+    entry = altered(storage, saved(storage, vectors()), change)
+    for read in (load_table, lambda *arguments: list(table_parts(*arguments))):
+        with pytest.raises(StoreError, match=f"part .*{entry.base.digest}"):
+            read(storage, entry)
+
+
+@pytest.mark.parametrize("digest", ["../" * 21 + "x", "A" * 64, "", "/etc/passwd"])
+def test_blocks_are_named_by_digests_only(storage: LocalStorage, digest: str) -> None:
+    def change(content: Any) -> None:
+        content["attributes"]["parts"][1][0] = digest
+
+    with pytest.raises(StoreError, match="is no part name"):
+        load_table(storage, altered(storage, saved(storage, vectors()), change))
+
+
+@pytest.mark.parametrize("update", [{"dim": DIM - 1}, {"dim": 1 << 40}, {"rows": ROWS - 1}, {"rows": ROWS + 1}])
+def test_entries_that_do_not_fit_are_refused_before_anything_is_allocated(
+    storage: LocalStorage, update: dict[str, int]
+) -> None:
+    entry = saved(storage, vectors()).model_copy(update=update)
+    with pytest.raises(StoreError, match=f"part .*{entry.base.digest}"):
+        load_table(storage, entry)
+
+
+def test_a_flipped_bit_in_an_index_gives_the_same_vectors_or_an_error(storage: LocalStorage) -> None:
+    values = vectors()
+    entry = saved(storage, values)
+    path = storage.part_path(entry.base.part)
+    content = path.read_bytes()
+    refused = 0
+    for bit in range(0, 8 * len(content), 11):
+        data = bytearray(content)
+        data[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(data)
+        try:
+            assert np.array_equal(load_table(storage, entry), values)
+        except StoreError:
+            refused += 1
+    assert refused > len(content) / 4
+
+
+@pytest.mark.parametrize("harm", ["truncated", "longer", "missing", "link"])
+def test_broken_blocks_are_named(storage: LocalStorage, harm: str, tmp_path: Path) -> None:
+    entry = saved(storage, vectors())
+    path = storage.part_path(BlockIndex(storage, entry).parts[2])
+    content = path.read_bytes()
+    if harm == "truncated":
+        path.write_bytes(content[:-1])
+    elif harm == "longer":
+        path.write_bytes(content + b"0")
+    else:
+        path.rename(tmp_path / "aside")
+        if harm == "link":
+            path.symlink_to(tmp_path / "aside")
+    with pytest.raises(StoreError, match=str(path)):
+        load_table(storage, entry)
