@@ -26,7 +26,22 @@ from typing import Any
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "answer", "check", "diff", "evaluate", "export", "ingest", "log", "synth", "train", "update"]
+__all__ = [
+    "__version__",
+    "answer",
+    "check",
+    "diff",
+    "evaluate",
+    "export",
+    "gc",
+    "ingest",
+    "log",
+    "nightly",
+    "rollback",
+    "synth",
+    "train",
+    "update",
+]
 
 
 class _Package(ModuleType):

@@ -75,6 +75,9 @@ class TrainSettings(Section):
         return self
 
 
+RETRAIN = r"^(never|mrr_drop > [0-9]+(\.[0-9]+)?%|every [1-9][0-9]* nights)$"
+
+
 class OnlineSettings(Section):
     """Learning what a night changed."""
 
@@ -91,6 +94,9 @@ class OnlineSettings(Section):
     patience: Annotated[int, Field(ge=0, description="epochs without a better one to stop after; 0: never")] = 3
     valid_triples: Annotated[int, Field(ge=1, description="validation triples to rank, sampled once")] = 1000
     valid_candidates: Annotated[int, Field(ge=1, description="entities they compete with, sampled once")] = 5000
+    retrain_when: Annotated[
+        str, Field(pattern=RETRAIN, description="never, `mrr_drop > 3%`, or `every 30 nights`: when to train anew")
+    ] = "mrr_drop > 3%"
 
 
 class Settings(Section):

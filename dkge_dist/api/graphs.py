@@ -25,7 +25,7 @@ from dkge_dist.kernels.jit import set_threads
 from dkge_dist.store.check import check as check_store
 from dkge_dist.store.ingest import IngestOptions
 from dkge_dist.store.ingest import ingest as ingest_source
-from dkge_dist.store.manifest import Manifest, ModelManifest, SnapshotManifest
+from dkge_dist.store.manifest import Manifest, ModelManifest, RollbackManifest, SnapshotManifest
 from dkge_dist.store.store import Store
 from dkge_dist.types import Split, Triples, UsageError
 
@@ -169,16 +169,21 @@ def _version(store: Store, manifest: Manifest) -> Report:
     common = {"version": manifest.version, "kind": manifest.kind, "created": manifest.created}
     if isinstance(manifest, ModelManifest):
         model = manifest.model
-        learnt_from = store.snapshot_manifest(model.snapshot).snapshot
+        learnt_from = store.manifest(model.snapshot)
+        assert isinstance(learnt_from, SnapshotManifest), "checked when the model was published"
         return {
             **common,
-            "name": learnt_from.name,
+            "name": learnt_from.snapshot.name,
             "parent": model.parent or model.snapshot,
             **model.facts,
             "metrics": model.metrics,
             "seconds": manifest.seconds,
         }
-    assert isinstance(manifest, SnapshotManifest)
+    if not isinstance(manifest, SnapshotManifest):
+        in_force = store.manifest(manifest.current.snapshot)
+        name = in_force.snapshot.name if isinstance(in_force, SnapshotManifest) else None
+        to = {"parent": manifest.to} if isinstance(manifest, RollbackManifest) else {}
+        return {**common, "name": name, **to, "seconds": manifest.seconds}
     entry = manifest.snapshot
     return {
         **common,

@@ -59,13 +59,28 @@ def train(
     A training that was interrupted is resumed, unless `fresh`. `stop` is asked after every batch; when it says yes, a
     checkpoint is left and the training ends with an error.
     """
-    began = time.monotonic()
     chosen = load_settings(Path(config) if config else None, settings, preset)
-    device = use_machine(chosen)
     opened = Store.open(Path(store))
     manifest = opened.find_snapshot(snapshot) if snapshot else opened.current_snapshot()
     if manifest is None:
         raise DkgeError(f"{store}: holds no snapshot yet; `dkge ingest {store} SOURCE` brings one")
+    facts = {"origin": "scratch", "preset": preset}
+    return train_snapshot(opened, manifest, chosen, facts, fresh, tensorboard, progress, stop)
+
+
+def train_snapshot(
+    opened: Store,
+    manifest: SnapshotManifest,
+    chosen: Settings,
+    facts: dict[str, Any],
+    fresh: bool = False,
+    tensorboard: PathLike | None = None,
+    progress: Progress | None = None,
+    stop: Callable[[], bool] | None = None,
+) -> Report:
+    """Train with settings that are settled; `facts` are what the version says of its origin."""
+    began = time.monotonic()
+    device = use_machine(chosen)
     checkpoints = Checkpoints(opened.path / "training" / _key(manifest, chosen))
     with checkpoints.locked():
         if fresh:
@@ -82,8 +97,7 @@ def train(
             learner, alive = prepared.learner, prepared.alive
             learner.materialise((prepared.maker.entities, prepared.maker.relations), alive)
         speeds = [line["triples_per_second"] for line in done.history]
-        facts: dict[str, Any] = {
-            "preset": preset,
+        facts = facts | {
             "epochs": done.epoch,
             "seconds": round(done.seconds, 3),
             "triples_per_second": float(np.median(speeds)),
@@ -153,15 +167,19 @@ def prepare(
         settings.train.optimizer,
         device,
     )
-    validation = Validation(
+    return Prepared(maker, learner, validation_of(snapshot, settings), alive)
+
+
+def validation_of(snapshot: Snapshot, settings: Settings) -> Validation:
+    """The validation sample of a snapshot."""
+    return Validation(
         snapshot.triples(Split.VALID),
-        train,
-        alive[0],
+        snapshot.triples(Split.TRAIN),
+        np.flatnonzero(snapshot.entities_alive).astype(ROW),
         settings.train.valid_triples,
         settings.train.valid_candidates,
         np.random.default_rng([settings.seed, 2]),
     )
-    return Prepared(maker, learner, validation, alive)
 
 
 def _table(rows: int, settings: Settings, kind: int) -> LocalTable:

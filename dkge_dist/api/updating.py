@@ -6,12 +6,13 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from dkge_dist.api.reports import PathLike, Progress, Report, since
-from dkge_dist.api.training import use_machine
+from dkge_dist.api.training import use_machine, validation_of
 from dkge_dist.config import Settings, settings_of_model
 from dkge_dist.evaluate.validation import Validation
 from dkge_dist.graph.affected import GraphState, find_affected
@@ -62,11 +63,13 @@ def update(
     config: PathLike | None = None,
     settings: Iterable[str] = (),
     shards: int = 1,
+    facts: dict[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Bring the model in force (or the one of `since_version`) to a later snapshot, and publish it.
 
     With `plan` nothing is done: the report says what would be. `shards` only matters to it, for the shards touched.
+    `facts` are kept with the version.
     """
     began = time.monotonic()
     opened = Store.open(Path(store))
@@ -107,10 +110,13 @@ def update(
     report["open_seconds"] = round(open_seconds + since(loading), 3)
     learning = time.monotonic()
     done = _learn(night, state, todo, tables, model, chosen, progress)
-    report |= {"epochs": done.epochs, "learn_seconds": since(learning), "valid": done.best}
+    report |= {"epochs": done.epochs, "learn_seconds": since(learning)}
     publishing = time.monotonic()
-    facts = {key: report[key] for key in ("added", "deleted", *todo.summary(), "epochs", "shards_touched")}
-    about = About(chosen.model_dump(mode="json"), done.best, {"origin": "online", **facts}, done.history)
+    counted = {key: report[key] for key in ("added", "deleted", *todo.summary(), "epochs", "shards_touched")}
+    kept = {"origin": "online", **counted, **(facts or {})}
+    metrics = _measure(night, tables, chosen)
+    report["valid"] = metrics
+    about = About(chosen.model_dump(mode="json"), metrics, kept, done.history)
     with opened.storage.staging() as staging:
         rows = (len(night.digests[0]), len(night.digests[1]))
         deltas = (_deltas(tables[0], todo.entities), _deltas(tables[1], todo.relations))
@@ -240,6 +246,17 @@ def _learn(
         progress or (lambda done, words: None),
     )
     return updater.run()
+
+
+def _measure(night: Night, tables: tuple[Table, Table], settings: Settings) -> dict[str, float]:
+    """Validation just as a training from scratch measures it, so that drift can be told."""
+    validation = validation_of(night.snapshot, settings)
+    every = np.arange(night.digests[1].shape[0], dtype=ROW)
+    joints = [
+        table.pull({Field.JOINT: rows})[Field.JOINT]
+        for table, rows in zip(tables, (validation.rows, every), strict=True)
+    ]
+    return validation.measure(*joints)
 
 
 def _deltas(table: Table, plan: ObjectPlan) -> dict[str, Delta]:

@@ -18,7 +18,9 @@ from dkge_dist.cli.shows import (
     show_evaluation,
     show_ingested,
     show_log,
+    show_night,
     show_trained,
+    show_update,
 )
 from dkge_dist.types import DkgeError, UsageError
 
@@ -176,6 +178,93 @@ def train(
             tensorboard=tensorboard, progress=progress, stop=stop,
         )  # fmt: skip
     emit(report, as_json, show_trained)
+
+
+@app.command()
+def update(
+    store: StorePath,
+    settings: SettingWords = None,
+    to: Annotated[str | None, typer.Option(help="Snapshot to bring the model to; the one in force by default.")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="V", help="Start from the model of this version: several nights at once.")
+    ] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Show what would be done, and do nothing.")] = False,
+    config: Config = None,
+    shards: Annotated[int, typer.Option(min=1, help="With --plan: tell which of so many shards are touched.")] = 1,
+    as_json: Json = False,
+) -> None:
+    """Learn online what changed since the snapshot that the model was learnt from."""
+    from dkge_dist import api
+
+    with progress_bar("update", as_json) as progress:
+        report = api.update(
+            store, to=to, since_version=since, plan=plan, config=config, settings=settings or (), shards=shards,
+            progress=progress,
+        )  # fmt: skip
+    emit(report, as_json, show_update)
+
+
+@app.command()
+def nightly(
+    store: StorePath,
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="The night: a snapshot or a change file.")],
+    settings: SettingWords = None,
+    format: Annotated[str, typer.Option(help="As for `dkge ingest`.")] = "auto",
+    name: Annotated[str | None, typer.Option(help="Name of the snapshot; the source's by default.")] = None,
+    valid: Annotated[int | None, typer.Option(help="Triples to hold out for validation.")] = None,
+    test: Annotated[int | None, typer.Option(help="Triples to hold out for test.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Take a source that looks wrong.")] = False,
+    max_bad_lines: Annotated[int, typer.Option(min=0, help="Bad lines to set aside before giving up.")] = 0,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Ingest, update (or train anew, if the drift policy says so) and evaluate. Run twice, it does nothing twice."""
+    from dkge_dist import api
+
+    with progress_bar("nightly", as_json) as progress, stop_requested() as stop:
+        report = api.nightly(
+            store, source, format=format, name=name, valid=valid, test=test, force=force, max_bad_lines=max_bad_lines,
+            config=config, settings=settings or (), progress=progress, stop=stop,
+        )  # fmt: skip
+    emit(report, as_json, show_night)
+
+
+@app.command()
+def rollback(
+    store: StorePath,
+    version: Annotated[int, typer.Argument(metavar="V", help="Version number, as in `dkge log`.")],
+    as_json: Json = False,
+) -> None:
+    """Bring back what was in force at version V. Nothing is lost; this can be rolled back too."""
+    from dkge_dist import api
+
+    def show(report: dict[str, Any]) -> None:
+        model = f"model {report['model']}" if report["model"] else "no model"
+        print(f"version {report['version']}: snapshot {report['snapshot']!r} and {model} are in force again")
+
+    emit(api.rollback(store, version), as_json, show)
+
+
+@app.command()
+def gc(
+    store: StorePath,
+    keep: Annotated[int, typer.Option(min=1, help="Newest versions to keep, with all that they need.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would go.")] = False,
+    grace_hours: Annotated[float, typer.Option(min=0, help="Leave younger files alone: a writer may be at work.")] = 24,
+    as_json: Json = False,
+) -> None:
+    """Clear away old versions, and whatever killed writers left behind."""
+    from dkge_dist import api
+
+    def show(report: dict[str, Any]) -> None:
+        verb = "would free" if dry_run else "freed"
+        cleared = ", ".join(str(number) for number in report["cleared_versions"]) or "none"
+        print(f"versions cleared: {cleared}")
+        print(
+            f"  {verb} {report['bytes']:,} bytes in {report['parts']:,} parts, {report['folders']} unfinished folders"
+        )
+
+    emit(api.gc(store, keep=keep, dry_run=dry_run, grace_hours=grace_hours), as_json, show)
 
 
 @app.command()

@@ -112,3 +112,34 @@ def in_words(counts: dict[str, Any]) -> str:
     """Named numbers, those that are zero left out."""
     shown = {name: value for name, value in counts.items() if isinstance(value, int | float) and value}
     return ", ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in shown.items())
+
+
+def show_update(report: dict[str, Any]) -> None:
+    """What an update did, or would do."""
+    if report.get("unchanged"):
+        print(f"nothing to do: version {report['version']} was learnt from {report['snapshot']!r}")
+        return
+    done = f"version {report['version']} brings" if "version" in report else "would bring"
+    change = f"+{report['added']:,} -{report['deleted']:,}"
+    print(f"{done} the model from {report['from']!r} to {report['snapshot']!r}: {change}")
+    for noun in ("entities", "relations"):
+        told = ", ".join(f"{report[f'{kind}_{noun}']:,} {kind}" for kind in ("emerging", "affected", "removed"))
+        print(f"  {noun}: {told}")
+    shards = f"{report['shards_touched']} of {report['shards_total']} shards"
+    print(f"  {report['trained_triples']:,} triples to learn; {shards}")
+    if "version" in report:
+        print(f"  {report['epochs']} epochs, {report['bytes_written']:,} bytes written, {report['seconds']:.1f} s")
+        if report["valid"]:
+            print(f"  validation: {_metrics_words(report['valid'])}")
+
+
+def show_night(report: dict[str, Any]) -> None:
+    """What a night did."""
+    show_ingested(report["ingest"])
+    print(f"decision: {report['decision']}")
+    if "update" in report:
+        show_update(report["update"])
+    if "train" in report:
+        show_trained(report["train"])
+    for found in report.get("evaluate", {}).values():
+        show_evaluation(found)

@@ -12,9 +12,12 @@ from typing import NamedTuple
 import numpy as np
 
 from dkge_dist.kernels.adjacency import RaggedContexts
-from dkge_dist.kernels.jit import fast_parallel_kernel, frozen, parallel_kernel, prange
+from dkge_dist.kernels.jit import fast_parallel_kernel, frozen, parallel_kernel, prange, subkernel
 from dkge_dist.kernels.triples import group
 from dkge_dist.types import OFFSET, ROW, Array
+
+CHUNK = 16
+"""Contexts that one thread takes with the same scratch memory."""
 
 
 class Places(NamedTuple):
@@ -81,52 +84,108 @@ def aggregate_backward(places, out_MD, grad_MD, grad_UD):  # type: ignore[no-unt
                     grad_UD[row, d] += weight * grad_MD[other, d]
 
 
-@fast_parallel_kernel
-def attend(indptr, hidden_MD, query_BD, attention_M, out_BD):  # type: ignore[no-untyped-def]
-    """attention = softmax over each context of hidden · query, out = attention-weighted sum of hidden."""
-    dim = hidden_MD.shape[1]
-    for b in prange(out_BD.shape[0]):
-        begin, end = indptr[b], indptr[b + 1]
-        top = np.float32(-np.inf)
-        for place in range(begin, end):
-            score = np.float32(0)
-            for d in range(dim):
-                score += hidden_MD[place, d] * query_BD[b, d]
-            attention_M[place] = score
-            top = max(top, score)
-        total = np.float32(0)
-        for place in range(begin, end):
-            attention_M[place] = np.exp(attention_M[place] - top)
-            total += attention_M[place]
+@subkernel
+def _hidden(places, rows_UD, begin, end, hidden_nD):  # type: ignore[no-untyped-def]
+    """ReLU(Â rows[place_row]) of the places of one context."""
+    dim = rows_UD.shape[1]
+    for place in range(begin, end):
+        i = place - begin
         for d in range(dim):
-            out_BD[b, d] = 0
-        for place in range(begin, end):
-            attention_M[place] /= total
+            hidden_nD[i, d] = 0
+        for at in range(places.entry_ptr[place], places.entry_ptr[place + 1]):
+            weight = places.entry_weight[at]
+            row = places.place_row[places.entry_place[at]]
             for d in range(dim):
-                out_BD[b, d] += attention_M[place] * hidden_MD[place, d]
+                hidden_nD[i, d] += weight * rows_UD[row, d]
+        for d in range(dim):
+            hidden_nD[i, d] = max(hidden_nD[i, d], np.float32(0))
+
+
+@subkernel
+def _largest(indptr, first, last):  # type: ignore[no-untyped-def]
+    """Places of the largest context among some."""
+    size = 0
+    for b in range(first, last):
+        size = max(size, indptr[b + 1] - indptr[b])
+    return size
 
 
 @fast_parallel_kernel
-def attend_backward(indptr, hidden_MD, query_BD, attention_M, grad_BD, grad_hidden_MD, grad_query_BD):  # type: ignore[no-untyped-def]
-    """Gradients of `attend` by hidden and query."""
-    dim = hidden_MD.shape[1]
-    for b in prange(grad_BD.shape[0]):
-        begin, end = indptr[b], indptr[b + 1]
-        mean = np.float32(0)
+def attend(places, rows_UD, query_BD, attention_M, out_BD):  # type: ignore[no-untyped-def]
+    """With H = ReLU(Â rows[place_row]): attention = softmax over each context of H · query, out = Σ attention H.
+
+    H of a context never leaves the cache. To keep it for the way back would cost more than to compute it again.
+    """
+    contexts, dim = out_BD.shape
+    for chunk in prange((contexts + CHUNK - 1) // CHUNK):
+        first, last = chunk * CHUNK, min(contexts, (chunk + 1) * CHUNK)
+        hidden_nD = np.empty((_largest(places.indptr, first, last), dim), np.float32)
+        for b in range(first, last):
+            begin, end = places.indptr[b], places.indptr[b + 1]
+            _hidden(places, rows_UD, begin, end, hidden_nD)
+            top = np.float32(-np.inf)
+            for i in range(end - begin):
+                score = np.float32(0)
+                for d in range(dim):
+                    score += hidden_nD[i, d] * query_BD[b, d]
+                attention_M[begin + i] = score
+                top = max(top, score)
+            total = np.float32(0)
+            for place in range(begin, end):
+                attention_M[place] = np.exp(attention_M[place] - top)
+                total += attention_M[place]
+            for d in range(dim):
+                out_BD[b, d] = 0
+            for i in range(end - begin):
+                attention_M[begin + i] /= total
+                for d in range(dim):
+                    out_BD[b, d] += attention_M[begin + i] * hidden_nD[i, d]
+
+
+@fast_parallel_kernel
+def attend_backward(places, rows_UD, query_BD, attention_M, grad_BD, grad_MD, grad_query_BD, grad_UD):  # type: ignore[no-untyped-def]
+    """Gradients of `attend` by query and rows; Â is symmetric, so the same entries lead back. `grad_MD` is scratch."""
+    contexts, dim = grad_BD.shape
+    for chunk in prange((contexts + CHUNK - 1) // CHUNK):
+        first, last = chunk * CHUNK, min(contexts, (chunk + 1) * CHUNK)
+        largest = _largest(places.indptr, first, last)
+        hidden_nD, slope_n = np.empty((largest, dim), np.float32), np.empty(largest, np.float32)
+        for b in range(first, last):
+            begin, end = places.indptr[b], places.indptr[b + 1]
+            _hidden(places, rows_UD, begin, end, hidden_nD)
+            mean = np.float32(0)
+            for i in range(end - begin):
+                share = np.float32(0)
+                for d in range(dim):
+                    share += grad_BD[b, d] * hidden_nD[i, d]
+                slope_n[i] = share
+                mean += attention_M[begin + i] * share
+            for d in range(dim):
+                grad_query_BD[b, d] = 0
+            for i in range(end - begin):
+                by_sum = attention_M[begin + i]
+                by_score = by_sum * (slope_n[i] - mean)
+                for d in range(dim):
+                    hidden = hidden_nD[i, d]
+                    grad_query_BD[b, d] += by_score * hidden
+                    # A ReLU that gave nothing passes nothing back.
+                    by_hidden = by_sum * grad_BD[b, d] + by_score * query_BD[b, d]
+                    hidden_nD[i, d] = by_hidden if hidden > 0 else np.float32(0)
+            for place in range(begin, end):
+                for d in range(dim):
+                    grad_MD[place, d] = 0
+                for at in range(places.entry_ptr[place], places.entry_ptr[place + 1]):
+                    weight = places.entry_weight[at]
+                    i = places.entry_place[at] - begin
+                    for d in range(dim):
+                        grad_MD[place, d] += weight * hidden_nD[i, d]
+    for row in prange(grad_UD.shape[0]):
         for d in range(dim):
-            grad_query_BD[b, d] = 0
-        slope = np.empty(end - begin, np.float32)
-        for place in range(begin, end):
-            share = np.float32(0)
+            grad_UD[row, d] = 0
+        for k in range(places.row_ptr[row], places.row_ptr[row + 1]):
+            place = places.row_place[k]
             for d in range(dim):
-                share += grad_BD[b, d] * hidden_MD[place, d]
-            slope[place - begin] = share
-            mean += attention_M[place] * share
-        for place in range(begin, end):
-            by_score = attention_M[place] * (slope[place - begin] - mean)
-            for d in range(dim):
-                grad_query_BD[b, d] += by_score * hidden_MD[place, d]
-                grad_hidden_MD[place, d] = attention_M[place] * grad_BD[b, d] + by_score * query_BD[b, d]
+                grad_UD[row, d] += grad_MD[place, d]
 
 
 @parallel_kernel

@@ -125,5 +125,7 @@ def unpack_paths(codes: Array, bits: int) -> tuple[Array, Array]:
     while rest.any():
         columns.append((rest & ((1 << bits) - 1)) - 1)
         rest >>= bits
+    if not columns:
+        return np.empty(0, ROW), np.empty(0, OFFSET)
     table = np.stack(columns, axis=1)
     return table[table >= 0].astype(ROW), (table >= 0).sum(1)

@@ -13,12 +13,15 @@ Shapes: B objects, M vertex places, U distinct rows, n places of a padded block,
 
 from __future__ import annotations
 
+import threading
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from dkge_dist.kernels.ragged import Places, aggregate, aggregate_backward, attend, attend_backward
+from dkge_dist.types import Array
 
 
 class PaddedPlaces(NamedTuple):
@@ -48,10 +51,11 @@ class AttentiveGcn(nn.Module):
         return self._padded(features_UD, contexts, query_BD)
 
     def _ragged(self, features_UD: Tensor, places: Places, query_BD: Tensor) -> Tensor:
-        hidden = _Aggregate.apply(features_UD @ self.weights[0], places)
+        rows = features_UD @ self.weights[0]
         for weight in self.weights[1:]:
-            hidden = _Aggregate.apply(hidden @ weight, places.own())
-        out: Tensor = _Attend.apply(hidden, query_BD, places)
+            rows = _Aggregate.apply(rows, places) @ weight
+            places = places.own()
+        out: Tensor = _Attend.apply(rows, query_BD, places)
         return out
 
     def _padded(self, features_UD: Tensor, blocks: list[PaddedPlaces], query_BD: Tensor) -> Tensor:
@@ -88,24 +92,39 @@ class _Aggregate(torch.autograd.Function):
 
 
 class _Attend(torch.autograd.Function):
-    """Attention-weighted sums by the ragged kernels."""
+    """The last ReLU(Â rows) and its attention-weighted sums, by the ragged kernels."""
 
     @staticmethod
-    def forward(ctx: Any, hidden_MD: Tensor, query_BD: Tensor, places: Places) -> Tensor:
-        attention_M = torch.empty(hidden_MD.shape[0])
-        out_BD = torch.empty_like(query_BD)
-        query = query_BD.detach().contiguous()
-        attend(places.indptr, hidden_MD.detach().numpy(), query.numpy(), attention_M.numpy(), out_BD.numpy())
+    def forward(ctx: Any, rows_UD: Tensor, query_BD: Tensor, places: Places) -> Tensor:
+        rows, query = rows_UD.detach().contiguous(), query_BD.detach().contiguous()
+        attention_M, out_BD = torch.empty(places.place_row.shape[0]), torch.empty_like(query)
+        attend(places, rows.numpy(), query.numpy(), attention_M.numpy(), out_BD.numpy())
         ctx.places = places
-        ctx.save_for_backward(hidden_MD, query, attention_M)
+        ctx.save_for_backward(rows, query, attention_M)
         return out_BD
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
-        hidden_MD, query_BD, attention_M = ctx.saved_tensors
-        grad_hidden_MD, grad_query_BD = torch.empty_like(hidden_MD), torch.empty_like(query_BD)
+        rows, query, attention_M = (saved.numpy() for saved in ctx.saved_tensors)
+        grad_UD, grad_query_BD = torch.empty(rows.shape), torch.empty(query.shape)
         attend_backward(
-            ctx.places.indptr, hidden_MD.detach().numpy(), query_BD.numpy(), attention_M.numpy(),
-            grads[0].contiguous().numpy(), grad_hidden_MD.numpy(), grad_query_BD.numpy(),
+            ctx.places, rows, query, attention_M, grads[0].contiguous().numpy(),
+            _scratch.rows(attention_M.shape[0], rows.shape[1]), grad_query_BD.numpy(), grad_UD.numpy(),
         )  # fmt: skip
-        return grad_hidden_MD, grad_query_BD, None
+        return grad_UD, grad_query_BD, None
+
+
+class _Scratch(threading.local):
+    """Memory of one pass that is kept for the next: the system takes longer to hand out new pages than we to fill them."""
+
+    def __init__(self) -> None:
+        self.numbers = np.empty(0, np.float32)
+
+    def rows(self, count: int, dim: int) -> Array:
+        """`count` rows, with anything in them."""
+        if self.numbers.shape[0] < count * dim:
+            self.numbers = np.empty(count * dim * 5 // 4, np.float32)
+        return self.numbers[: count * dim].reshape(count, dim)
+
+
+_scratch = _Scratch()

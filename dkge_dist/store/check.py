@@ -88,6 +88,9 @@ class _Checker:
         try:
             manifest = self.store.manifest(number)
             yield from self._check_parent(manifest)
+            head = self.store.head()
+            if head is not None and number in head.current.cleared:
+                return
             for part in parts_of(manifest):
                 yield from self._check_part(part)
             if isinstance(manifest, SnapshotManifest):

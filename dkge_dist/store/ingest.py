@@ -110,6 +110,7 @@ def ingest(
             "counts": counts,
         }
         entry = _save_snapshot(store, staging, before, snapshot, succession.diff).model_copy(update=facts)
+        current = head.current if head else CurrentEntry(snapshot=version, model=None)
         manifest = SnapshotManifest(
             version=version,
             parent=store.checksum(head.version) if head else None,
@@ -118,7 +119,7 @@ def ingest(
             block_rows=head.block_rows if head else block_rows(len(names[0])),
             entity_segments=_save_segments(staging, names[0], head.entity_segments if head else []),
             relation_segments=_save_segments(staging, names[1], head.relation_segments if head else []),
-            current=CurrentEntry(snapshot=version, model=head.current.model if head else None),
+            current=current.model_copy(update={"snapshot": version}),
             snapshot=entry,
         )
         store.publish(manifest)

@@ -114,10 +114,11 @@ class ModelEntry(Entry):
 
 
 class CurrentEntry(Entry):
-    """Which snapshot and which model are in force once this version is the head."""
+    """What is in force once this version is the head: a snapshot, a model, and which old versions were cleared away."""
 
     snapshot: Annotated[int, Field(ge=1)]
     model: Count | None
+    cleared: list[int] = []
 
 
 class Manifest(Entry):
@@ -166,7 +167,26 @@ class ModelManifest(Manifest):
     model: ModelEntry
 
 
-KINDS: dict[str, type[Manifest]] = {"snapshot": SnapshotManifest, "model": ModelManifest}
+class RollbackManifest(Manifest):
+    """A version that brings back what was in force at an earlier one."""
+
+    kind: Literal["rollback"] = "rollback"
+    to: Annotated[int, Field(ge=1)]
+
+
+class ClearManifest(Manifest):
+    """A version that clears old ones away: their manifests stay, parts that only they named are gone."""
+
+    kind: Literal["gc"] = "gc"
+    keep: Count
+
+
+KINDS: dict[str, type[Manifest]] = {
+    "snapshot": SnapshotManifest,
+    "model": ModelManifest,
+    "rollback": RollbackManifest,
+    "gc": ClearManifest,
+}
 
 
 def sealed(content: str) -> bytes:

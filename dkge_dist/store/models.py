@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
-from dkge_dist.store.manifest import CurrentEntry, Manifest, ModelEntry, ModelManifest, PartEntry, TableEntry
+from dkge_dist.store.manifest import ModelEntry, ModelManifest, PartEntry, TableEntry
 from dkge_dist.store.storage import Staging, StoreError
 from dkge_dist.store.store import NumberTakenError, Store
 from dkge_dist.store.tables import block_rows, load_table, save_bytes, save_delta, save_table
@@ -108,27 +107,14 @@ def publish_model(store: Store, entry: ModelEntry, seconds: float) -> ModelManif
     while True:
         head = store.head()
         assert head is not None, "a snapshot was learnt, so there is a version"
-        manifest = _manifest(store, head, entry, seconds)
+        current = head.current.model_copy(update={"model": head.version + 1})
+        manifest = ModelManifest(**store.following(head, seconds), current=current, model=entry)
         try:
             store.publish(manifest)
         except NumberTakenError:
             # An ingest came in between. It does not touch what was learnt, which may be the work of days.
             continue
         return manifest
-
-
-def _manifest(store: Store, head: Manifest, entry: ModelEntry, seconds: float) -> ModelManifest:
-    return ModelManifest(
-        version=head.version + 1,
-        parent=store.checksum(head.version),
-        created=datetime.now(UTC).isoformat(timespec="seconds"),
-        seconds=seconds,
-        block_rows=head.block_rows,
-        entity_segments=head.entity_segments,
-        relation_segments=head.relation_segments,
-        current=CurrentEntry(snapshot=head.current.snapshot, model=head.version + 1),
-        model=entry,
-    )
 
 
 def load_dense(store: Store, part: PartEntry) -> dict[str, Array]:

@@ -7,7 +7,9 @@ import itertools
 import json
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -99,6 +101,7 @@ class Store:
         manifest = self.manifest(number)
         if not isinstance(manifest, SnapshotManifest):
             raise StoreError(f"{self.path}: version {number} is a {manifest.kind}, not a snapshot")
+        self._refuse_cleared(number)
         return manifest
 
     def model_manifest(self, number: int) -> ModelManifest:
@@ -106,7 +109,13 @@ class Store:
         manifest = self.manifest(number)
         if not isinstance(manifest, ModelManifest):
             raise StoreError(f"{self.path}: version {number} is a {manifest.kind}, not a model")
+        self._refuse_cleared(number)
         return manifest
+
+    def _refuse_cleared(self, number: int) -> None:
+        head = self.head()
+        if head is not None and number in head.current.cleared:
+            raise StoreError(f"{self.path}: version {number} was cleared away by `dkge gc`")
 
     def current_snapshot(self) -> SnapshotManifest | None:
         """The snapshot in force, None in a store that holds nothing yet."""
@@ -156,6 +165,18 @@ class Store:
         """What a child version names its parent by."""
         return hashlib.sha256(self.storage.read(_version_name(number))).hexdigest()
 
+    def following(self, head: Manifest, seconds: float) -> dict[str, Any]:
+        """What a version on top of `head` says of itself, if it brings no labels."""
+        return {
+            "version": head.version + 1,
+            "parent": self.checksum(head.version),
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "seconds": seconds,
+            "block_rows": head.block_rows,
+            "entity_segments": head.entity_segments,
+            "relation_segments": head.relation_segments,
+        }
+
     def publish(self, manifest: Manifest) -> None:
         """Make a version visible, all at once. Its parts are durable already."""
         if not self.storage.create(_version_name(manifest.version), manifest.to_json()):
@@ -183,10 +204,12 @@ class Store:
         return Dictionary(segments, noun)
 
     def _line(self, manifest: SnapshotManifest) -> Iterator[SnapshotManifest]:
-        """A snapshot, its parent, and so on to the first."""
+        """A snapshot, its parent, and so on to the first that was not cleared away."""
+        head = self.head()
+        cleared = set(head.current.cleared) if head else set()
         while True:
             yield manifest
-            if manifest.snapshot.parent is None:
+            if manifest.snapshot.parent is None or manifest.snapshot.parent in cleared:
                 return
             manifest = self.snapshot_manifest(manifest.snapshot.parent)
 

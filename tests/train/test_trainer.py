@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -199,7 +199,7 @@ def test_every_triple_is_learnt_once_an_epoch_in_another_order(tmp_path: Path) -
 
 
 def test_training_learns(tmp_path: Path) -> None:
-    one = trainer(tmp_path, ["train.max_epochs=25", "model.dim=16", "train.negatives=32", "train.batch_size=25"])
+    one = trainer(tmp_path, ["train.max_epochs=20", "model.dim=16", "train.negatives=32", "train.batch_size=25"])
     progress = run(one)
     losses = [line["loss"] for line in progress.history]
     assert losses[-1] < 0.7 * losses[0]
@@ -340,7 +340,7 @@ def test_time_that_validation_takes_counts(tmp_path: Path) -> None:
 
 def test_time_that_runs_out_after_an_epoch_still_gets_its_last_epoch_validated(tmp_path: Path) -> None:
     """A clock that goes on whenever it is read: no moment in between may be missed."""
-    for limit in range(1, 40):
+    for limit in range(5, 17):
         clock = Clock()
 
         def read(clock: Clock = clock) -> float:
@@ -348,7 +348,7 @@ def test_time_that_runs_out_after_an_epoch_still_gets_its_last_epoch_validated(t
             return clock.now
 
         validation = Scripted([0.1] * 50)
-        words = ["train.max_epochs=50", f"train.max_seconds={limit}", "train.eval_every=3", "train.batch_size=100"]
+        words = ["train.max_epochs=9", f"train.max_seconds={limit}", "train.eval_every=3", "train.batch_size=100"]
         progress = run(trainer(tmp_path / str(limit), words, validation=validation, clock=read))
         assert "hits@10" in progress.history[-1], limit
         assert progress.best, limit
@@ -410,27 +410,21 @@ def test_divergence_before_there_was_a_checkpoint(tmp_path: Path) -> None:
 
 
 def test_a_loss_that_only_grows_ends_the_training(tmp_path: Path) -> None:
-    words = [*PAPER, "train.learning_rate=30", "train.dense_learning_rate=1e-9", "train.max_epochs=50"]
-    with pytest.raises(DivergedError, match=r"epoch \d+: training diverged: a loss of .* in the first epoch"):
+    words = [*PAPER, "train.learning_rate=30", "train.dense_learning_rate=1"]
+    with pytest.raises(DivergedError, match=r"epoch 2: training diverged: a loss of .* in the first epoch"):
         run(trainer(tmp_path, words))
 
 
 def test_a_first_epoch_without_any_loss_is_no_yardstick(tmp_path: Path) -> None:
-    """One triple and no margin: the loss of an epoch is nothing as often as not."""
-    words = [*PAPER, "train.margin=0", "train.max_epochs=12"]
-    zero_first = 0
-    for seed in range(6):
-        made = prepared([*words, f"seed={seed}"], [("a", "r", "b"), ("b", "s", "c")], [])
-        settings = settings_of([*words, f"seed={seed}"])
-        folder = Checkpoints(tmp_path / str(seed))
-        one = Trainer(made.maker, made.learner, made.validation, folder, settings.train, seed)
-        try:
-            losses = [line["loss"] for line in run(one).history]
-        except DivergedError as error:
-            assert "after 0 in the first epoch" not in str(error)
-            continue
-        zero_first += losses[0] == 0 < max(losses)
-    assert zero_first
+    """With a margin of 0 all positives may be closer than their negatives at first, by chance."""
+    words = [*PAPER, "train.margin=0"]
+    one = trainer(tmp_path, words)
+    before = Progress(epoch=1, epochs_planned=3, history=[{"epoch": 1, "loss": 0.0, "triples_per_second": 1}])
+    with one.checkpoints.locked():
+        one.checkpoints.save("last", one.learner.save, asdict(before))
+    progress = run(one)
+    assert progress.epoch == 3
+    assert progress.history[1]["loss"] > 0
 
 
 def test_a_graph_without_validation_triples(tmp_path: Path) -> None:

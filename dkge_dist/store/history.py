@@ -1,0 +1,128 @@
+"""Moving through the versions of a store: back to an earlier one, and clearing old ones away. Both are new versions."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from dkge_dist.store.check import parts_of
+from dkge_dist.store.manifest import ClearManifest, Manifest, ModelManifest, RollbackManifest, SnapshotManifest
+from dkge_dist.store.storage import PART_NAME, StoreError
+from dkge_dist.store.store import Store
+from dkge_dist.store.tables import table_parts
+
+
+def rollback(store: Store, to: int) -> RollbackManifest:
+    """Bring back what was in force at version `to`. Nothing is lost: what came after is still there."""
+    head = store.head()
+    if head is None or to not in store.versions():
+        raise StoreError(f"{store.path}: no version {to}")
+    earlier = store.manifest(to).current
+    for needed in (earlier.snapshot, earlier.model):
+        if needed in head.current.cleared:
+            raise StoreError(f"{store.path}: version {needed}, in force at {to}, was cleared away by `dkge gc`")
+    current = earlier.model_copy(update={"cleared": head.current.cleared})
+    manifest = RollbackManifest(**store.following(head, 0.0), current=current, to=to)
+    store.publish(manifest)
+    return manifest
+
+
+@dataclass(frozen=True)
+class Cleared:
+    """What `clear` did, or would do."""
+
+    version: int | None
+    versions: list[int]
+    parts: int
+    bytes: int
+    folders: int
+
+
+def clear(
+    store: Store, keep: int, grace_seconds: float, dry_run: bool, clock: Callable[[], float] = time.time
+) -> Cleared:
+    """Keep the newest `keep` versions and all that these and the present need; free what only others named.
+
+    Parts and unfinished folders younger than the grace period may belong to a writer at work and are left alone.
+    """
+    head = store.head()
+    if head is None:
+        raise StoreError(f"{store.path}: holds no version")
+    with _lease(store.path):
+        needed = _needed(store, head, keep)
+        gone = [n for n in store.versions() if n not in needed and n not in head.current.cleared]
+        gone = [n for n in gone if isinstance(store.manifest(n), SnapshotManifest | ModelManifest)]
+        version = None
+        if gone and not dry_run:
+            current = head.current.model_copy(update={"cleared": sorted({*head.current.cleared, *gone})})
+            manifest = ClearManifest(**store.following(head, 0.0), current=current, keep=keep)
+            store.publish(manifest)
+            version = manifest.version
+        used = {digest for n in needed for digest in _digests(store, store.manifest(n))}
+        before = clock() - grace_seconds
+        parts = [path for path in _part_files(store.path) if path.name not in used and path.stat().st_mtime < before]
+        folders = [path for path in (store.path / "staging").glob("*") if path.stat().st_mtime < before]
+        size = sum(path.stat().st_size for path in parts)
+        if not dry_run:
+            for path in parts:
+                path.unlink(missing_ok=True)
+            for path in folders:
+                shutil.rmtree(path, ignore_errors=True)
+        return Cleared(version, gone, len(parts), size, len(folders))
+
+
+@contextmanager
+def _lease(root: Path) -> Iterator[None]:
+    """One at a time; gone with the process."""
+    with (root / "gc.lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StoreError(f"{root}: another `dkge gc` is at work") from None
+        yield
+
+
+def _needed(store: Store, head: Manifest, keep: int) -> set[int]:
+    """Versions to keep: the newest, what is in force, what those stand on, and the changes in between."""
+    newest = store.versions()[-keep:] if keep else []
+    wanted = {head.version, *newest, head.current.snapshot}
+    wanted |= {head.current.model} if head.current.model is not None else set()
+    wanted -= set(head.current.cleared)
+    for number in list(wanted):
+        manifest = store.manifest(number)
+        if isinstance(manifest, ModelManifest):
+            wanted.add(manifest.model.snapshot)
+    snapshots = [n for n in wanted if isinstance(store.manifest(n), SnapshotManifest)]
+    oldest = min(snapshots)
+    for number in snapshots:
+        manifest = store.snapshot_manifest(number)
+        while True:
+            wanted.add(manifest.version)
+            entry = manifest.snapshot
+            if entry.parent is None or (manifest.version <= oldest and entry.base is not None):
+                break
+            manifest = store.snapshot_manifest(entry.parent)
+    return wanted
+
+
+def _digests(store: Store, manifest: Manifest) -> Iterator[str]:
+    """Every part that a version needs."""
+    for part in parts_of(manifest):
+        yield part.digest
+    if isinstance(manifest, ModelManifest):
+        for tables in (manifest.model.entities, manifest.model.relations):
+            for table in tables.values():
+                yield from (part.digest for part in table_parts(store.storage, table))
+
+
+def _part_files(root: Path) -> Iterator[Path]:
+    for folder in (root / "parts").glob("??"):
+        for entry in os.scandir(folder):
+            if PART_NAME.fullmatch(entry.name):
+                yield Path(entry.path)
