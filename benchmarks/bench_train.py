@@ -30,11 +30,11 @@ from benchmarks.report import median_seconds, options, publish
 from dkge_dist.api.training import Prepared, prepare, use_machine
 from dkge_dist.config import Settings, load_settings
 from dkge_dist.kernels.jit import set_threads, threads
+from dkge_dist.kernels.ragged import Places
 from dkge_dist.learn.batches import Batch
 from dkge_dist.learn.encode import encode, pull
 from dkge_dist.learn.objects import ObjectBatch
 from dkge_dist.learn.step import batch_loss
-from dkge_dist.kernels.ragged import Places
 from dkge_dist.shards.shard import Optimizer
 from dkge_dist.shards.table import LocalTable
 from dkge_dist.store.store import Store
@@ -79,7 +79,7 @@ class Bench:
         names, device = store.dictionaries(manifest), use_machine(self.settings)
         self.prepared: Prepared = prepare(store.snapshot(manifest), names, self.settings, device)
 
-    def batches(self, count: int) -> list[Batch]:
+    def batches(self, count: int) -> list[Batch[ObjectBatch]]:
         """Batches of random train triples."""
         maker, size = self.prepared.maker, self.settings.train.batch_size
         draws = (np.random.default_rng([11, number]) for number in range(count))
@@ -98,7 +98,7 @@ class Bench:
         learner = self.prepared.learner
         return DensePadded(learner.model, cast(tuple[LocalTable, LocalTable], learner.tables))
 
-    def loss(self, batch: Batch) -> float:
+    def loss(self, batch: Batch[ObjectBatch]) -> float:
         """Of a batch, without learning from it."""
         learner = self.prepared.learner
         objects, encoders = (batch.entities, batch.relations), (learner.model.entity, learner.model.relation)
@@ -182,7 +182,7 @@ def copy_rate() -> float:
     return 2 * 4 * one.shape[0] / median_seconds(lambda: out.copy_(one), 7)
 
 
-def needs(batch: Batch, dim: int) -> tuple[float, float]:
+def needs(batch: Batch[ObjectBatch], dim: int) -> tuple[float, float]:
     """(operations, bytes) that a step on a batch needs for one layer each."""
     operations = bytes_moved = 0.0
     for part in (batch.entities, batch.relations):
@@ -190,9 +190,10 @@ def needs(batch: Batch, dim: int) -> tuple[float, float]:
         # One matrix product forward and two back; every entry of Â forward and back; scores, softmax and sums of the
         # attention (2 products forward, 4 back); the gate and a descent of every row.
         operations += 6 * features * dim**2 + 4 * entries * dim + 12 * places * dim + (8 * rows + 2 * context) * dim
-        # Rows are read for the step, and read and written by the descent; gradients of rows are written and read. Then
-        # the features times W and H: written once, read forward and back, and their gradients: written and read.
-        bytes_moved += 4 * dim * (5 * (rows + context) + 4 * features + 5 * places) + 8 * 2 * entries
+        # Rows are read for the step, read and written by the descent; their gradients are written and read. Features
+        # times W are written once, and read forward and back; gradients at the places, written and read. H of a
+        # context fits into a cache. Entries of Â (a place and a weight) are read forward and back.
+        bytes_moved += 4 * dim * (5 * (rows + context) + 3 * features + 2 * places) + 8 * 2 * entries
     operations += 12 * batch.head.shape[0] * dim
     return operations, bytes_moved
 
@@ -206,7 +207,7 @@ def _sizes(part: ObjectBatch) -> tuple[int, int, int, int, int]:
 
 
 def rotate_rate(store: Store, size: int, dim: int) -> float:
-    """Triples a second of RotatE in PyKEEN, a model without contexts, with one Bernoulli negative, on the same triples."""
+    """Triples a second of RotatE in PyKEEN: no contexts, one Bernoulli negative, the same triples."""
     try:
         pykeen = {name: importlib.import_module(f"pykeen.{name}") for name in ("triples", "models", "training")}
     except ImportError:

@@ -8,7 +8,7 @@ Shapes: B triples, n = cap + 1 places, L relations of the longest path, D dimens
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from dkge_dist.kernels.contexts import Contexts, build_contexts
 from dkge_dist.learn.batches import Batch, BatchMaker
+from dkge_dist.learn.objects import EntityContexts, ObjectBatch, RelationContexts
 from dkge_dist.model.dkge import Dkge, Encoder
 from dkge_dist.shards.shard import Field
 from dkge_dist.shards.table import LocalTable
@@ -39,7 +40,7 @@ class PaddedTriples(NamedTuple):
     negative: tuple[PaddedObjects, PaddedObjects, PaddedObjects]
 
 
-def padded_triples(maker: BatchMaker, batch: Batch) -> PaddedTriples:
+def padded_triples(maker: BatchMaker[ObjectBatch], batch: Batch[ObjectBatch]) -> PaddedTriples:
     """The triples of a batch with one negative each, nothing shared between them."""
     row = batch.entities.rows
     head, tail, other = row[batch.head], row[batch.tail], row[batch.negative]
@@ -51,15 +52,16 @@ def padded_triples(maker: BatchMaker, batch: Batch) -> PaddedTriples:
     )
 
 
-def _entities(maker: BatchMaker, rows: Array) -> PaddedObjects:
-    around = maker.entities
+def _entities(maker: BatchMaker[ObjectBatch], rows: Array) -> PaddedObjects:
+    around = cast(EntityContexts, maker.entities)
     contexts = build_contexts(around.topology.neighbours, around.digest, around.sampling, rows)
     return _padded(rows, contexts, contexts.vertices[:, :, None].astype(OFFSET))
 
 
-def _relations(maker: BatchMaker, rows: Array) -> PaddedObjects:
-    contexts = Contexts(*(np.ascontiguousarray(column[rows]) for column in maker.relations.contexts))
-    bits, columns = maker.relations.bits, []
+def _relations(maker: BatchMaker[ObjectBatch], rows: Array) -> PaddedObjects:
+    around = cast(RelationContexts, maker.relations)
+    contexts = Contexts(*(np.ascontiguousarray(column[rows]) for column in around.contexts))
+    bits, columns = around.bits, []
     rest = np.where(_real(contexts), contexts.vertices, 0)
     while rest.any():
         columns.append((rest & ((1 << bits) - 1)) - 1)
@@ -100,7 +102,7 @@ class DensePadded(nn.Module):
         self.model.load_state_dict(model.state_dict())
         fields = (Field.KNOWLEDGE, Field.CONTEXT)
         rows = [torch.from_numpy(table.shard.values[field].copy()) for table in tables for field in fields]
-        self.rows = nn.ModuleList(nn.Embedding(*values.shape, _weight=values) for values in rows)
+        self.rows = nn.ModuleList(nn.Embedding(values.shape[0], values.shape[1], _weight=values) for values in rows)
 
     def forward(self, triples: PaddedTriples, margin: float) -> Tensor:
         """The published loss."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dkge_dist.config import ContextSettings, Settings, known_keys, load_settings
+from dkge_dist.config import PRESETS, ContextSettings, Settings, known_keys, load_settings
 from dkge_dist.types import UsageError
 
 ROOT = Path(__file__).parent.parent
@@ -143,3 +143,101 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
 def test_settings_do_not_change() -> None:
     with pytest.raises(ValueError, match="frozen"):
         load_settings().seed = 8  # type: ignore[misc]
+
+
+def test_the_paper_preset_is_the_published_method() -> None:
+    settings = load_settings(preset="paper")
+    assert (settings.model.dim, settings.model.entity_layers, settings.model.relation_layers) == (100, 1, 1)
+    assert (settings.context.cap, settings.context.hops, settings.context.path_length) == (35, 1, 2)
+    train = settings.train
+    assert (train.sampler, train.loss, train.margin, train.negatives) == ("bernoulli", "margin", 10.0, 1)
+    assert (train.optimizer, train.learning_rate, train.dense_learning_rate) == ("sgd", 0.005, None)
+    assert (train.schedule, train.init_scale, train.hide_targets) == ("constant", 1.0, False)
+    assert (train.batch_size, train.max_epochs) == (500, 800)
+    assert train.patience > 0
+
+
+def test_presets_hold_known_settings_only_and_the_default_one_changes_none() -> None:
+    assert load_settings(preset="default") == load_settings() == Settings()
+    for name, values in PRESETS.items():
+        assert set(values) <= set(known_keys()), name
+        load_settings(preset=name)
+
+
+def test_files_and_words_go_over_a_preset(tmp_path: Path) -> None:
+    path = written(tmp_path, "train:\n  batch_size: 200\n  margin: 5\n")
+    train = load_settings(path, ["train.margin=7"], "paper").train
+    assert (train.batch_size, train.margin, train.optimizer) == (200, 7.0, "sgd")
+
+
+def test_a_preset_that_there_is_not() -> None:
+    with pytest.raises(UsageError, match="no preset 'papers': one of default, paper"):
+        load_settings(preset="papers")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train.sampler=bernoulli"],
+        ["train.loss=margin"],
+        ["train.sampler=bernoulli", "train.loss=self_adversarial"],
+        ["train.sampler=shared", "train.loss=margin"],
+    ],
+)
+def test_samplers_and_losses_that_do_not_go_together(tmp_path: Path, words: list[str]) -> None:
+    problem = "settings: train.loss=margin goes with train.sampler=bernoulli, the other losses with shared"
+    assert refusal(None, *words) == problem
+    assert refusal(written(tmp_path, "".join(word.replace("=", ": ") + "\n" for word in words))) == problem
+
+
+@pytest.mark.parametrize(
+    ("sampler", "loss"), [("bernoulli", "margin"), ("shared", "softmax"), ("shared", "self_adversarial")]
+)
+def test_samplers_and_losses_that_go_together(sampler: str, loss: str) -> None:
+    train = load_settings(None, [f"train.sampler={sampler}", f"train.loss={loss}"]).train
+    assert (train.sampler, train.loss) == (sampler, loss)
+
+
+@pytest.mark.parametrize("device", ["auto", "cpu", "cuda", "cuda:0", "cuda:12"])
+def test_devices(device: str) -> None:
+    assert load_settings(None, [f"device={device}"]).device == device
+
+
+@pytest.mark.parametrize(
+    "device", ["gpu", "cuda:", "cuda:x", "cpu:0", "CPU", "cuda:-1", " cpu", "xla", "cuda:1x", "''"]
+)
+def test_devices_that_there_are_not(device: str) -> None:
+    assert refusal(None, f"device={device!r}").startswith("setting device=")
+
+
+def test_a_device_with_a_line_end(tmp_path: Path) -> None:
+    assert refusal(written(tmp_path, 'device: "cpu\\n"\n')).startswith("setting device=")
+
+
+@pytest.mark.parametrize("text", ["null", "~", ""])
+def test_no_learning_rate_of_its_own_for_dense_parameters(tmp_path: Path, text: str) -> None:
+    assert load_settings(None, [f"train.dense_learning_rate={text}"]).train.dense_learning_rate is None
+    path = written(tmp_path, f"train:\n  dense_learning_rate: {text}\n")
+    assert load_settings(path).train.dense_learning_rate is None
+    assert refusal(None, f"train.learning_rate={text}").startswith("setting train.learning_rate=None")
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "train.learning_rate=0", "train.learning_rate=.inf", "train.learning_rate=.nan", "train.dense_learning_rate=0",
+        "train.dense_learning_rate=-1", "train.margin=-1", "train.margin=.nan", "train.batch_size=0",
+        "train.negatives=0", "train.max_epochs=0", "train.eval_every=0", "train.patience=-1", "train.max_seconds=-1",
+        "train.max_seconds=.nan", "train.checkpoint_seconds=-1", "train.checkpoint_seconds=.nan",
+        "train.valid_triples=0", "train.valid_candidates=0", "train.init_scale=0", "train.sampler=other",
+        "train.loss=other", "train.optimizer=adam", "train.schedule=cosine", "train.hide_targets=maybe",
+        "model.dim=0", "model.entity_layers=4", "model.relation_layers=0", "seed=9223372036854775808", "threads=-1",
+    ],
+)  # fmt: skip
+def test_values_of_a_training_that_cannot_be(word: str) -> None:
+    assert refusal(None, word).startswith(f"setting {word.partition('=')[0]}=")
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_file_that_comes_with_the_program_loads(path: Path) -> None:
+    load_settings(path)

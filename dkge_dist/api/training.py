@@ -141,6 +141,7 @@ def prepare(
     train = snapshot.triples(Split.TRAIN)
     if not train.count:
         raise DkgeError("the snapshot has no train triples to learn from")
+    assert all(len(kind) == kind.digests.shape[0] for kind in names), "kernels index digests by row"
     form: Form = "ragged" if device.type == "cpu" else "padded"
     context = settings.context
     sampling = Sampling(settings.seed, context.cap, context.hops)

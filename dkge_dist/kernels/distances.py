@@ -1,6 +1,7 @@
-"""L1 distances of all pairs of two sets of vectors, their gradients, and the softmax loss over them in one go.
+"""L1 distances of all pairs of two sets of vectors, their gradients, and the losses over distances in one go.
 
-Shapes: Q queries, N candidates, D dimensions. Every output row is summed by one thread in a fixed order.
+Shapes: Q queries, N candidates, B triples, E entities, R relations, D dimensions. Every output row is summed by one
+thread in a fixed order.
 """
 
 from __future__ import annotations
@@ -47,22 +48,31 @@ def softmax_l1(  # type: ignore[no-untyped-def]
 ):
     """Cross-entropy of picking the positive among the candidates, by −distance, and all its gradients.
 
-    The gradient by the candidates comes in `CHUNKS` parts to be added up.
+    The gradient by the candidates comes in `CHUNKS` parts to be added up. Distances are summed with the candidates side
+    by side, dimension after dimension: no sum over a vector has to be folded at its end.
     """
     queries, dim = query_QD.shape
     count = candidate_ND.shape[0]
     share = (queries + CHUNKS - 1) // CHUNKS
+    across_DN = np.ascontiguousarray(candidate_ND.T)
     for chunk in prange(CHUNKS):
         parts_CND[chunk] = 0
         logits = np.empty(count, np.float32)
         for q in range(chunk * share, min(queries, (chunk + 1) * share)):
             own = -positive_Q[q] - margin
             top = own
+            logits[:] = 0
+            for d in range(0, dim - 3, 4):
+                one, two, three, four = query_QD[q, d], query_QD[q, d + 1], query_QD[q, d + 2], query_QD[q, d + 3]
+                for n in range(count):
+                    near = abs(one - across_DN[d, n]) + abs(two - across_DN[d + 1, n])
+                    logits[n] -= near + abs(three - across_DN[d + 2, n]) + abs(four - across_DN[d + 3, n])
+            for d in range(dim - dim % 4, dim):
+                for n in range(count):
+                    logits[n] -= abs(query_QD[q, d] - across_DN[d, n])
             for n in range(count):
-                total = np.float32(0)
-                for d in range(dim):
-                    total += abs(query_QD[q, d] - candidate_ND[n, d])
-                logits[n] = np.float32(-np.inf) if blocked_QN[q, n] else -total
+                if blocked_QN[q, n]:
+                    logits[n] = -np.inf
                 top = max(top, logits[n])
             normal = np.exp(own - top)
             for n in range(count):
@@ -79,3 +89,44 @@ def softmax_l1(  # type: ignore[no-untyped-def]
                         slope = weight if query_QD[q, d] > candidate_ND[n, d] else -weight
                         grad_query_QD[q, d] -= slope
                         parts_CND[chunk, n, d] += slope
+
+
+@fast_parallel_kernel
+def margin_l1(entity_ED, relation_RD, triples, margin, loss_B, grad_entity_ED, grad_relation_RD):  # type: ignore[no-untyped-def]
+    """max(0, f(pos) + margin − f(neg)) of every triple, and the gradients of their sum.
+
+    `triples`: numbers of (head, relation, tail, negative), and whether the negative stands in place of the head. The
+    gradients are few additions to rows that triples share: one thread is done with them sooner than many would agree.
+    """
+    head, relation, tail, negative, corrupts_head = triples
+    dim = entity_ED.shape[1]
+    for i in prange(loss_B.shape[0]):
+        h, r, t = head[i], relation[i], tail[i]
+        other_h, other_t = (negative[i], t) if corrupts_head[i] else (h, negative[i])
+        near, far = np.float32(0), np.float32(0)
+        for d in range(dim):
+            near += abs(entity_ED[h, d] + relation_RD[r, d] - entity_ED[t, d])
+            far += abs(entity_ED[other_h, d] + relation_RD[r, d] - entity_ED[other_t, d])
+        loss = near + margin - far
+        loss_B[i] = np.float32(0) if loss <= 0 else loss  # what is not a number stays so
+    grad_entity_ED[:] = 0
+    grad_relation_RD[:] = 0
+    near_D, far_D = np.empty(dim, np.float32), np.empty(dim, np.float32)
+    for i in range(loss_B.shape[0]):
+        if loss_B[i] > 0:
+            h, r, t = head[i], relation[i], tail[i]
+            other_h, other_t = (negative[i], t) if corrupts_head[i] else (h, negative[i])
+            for d in range(dim):
+                near_D[d] = np.sign(entity_ED[h, d] + relation_RD[r, d] - entity_ED[t, d])
+                far_D[d] = np.sign(entity_ED[other_h, d] + relation_RD[r, d] - entity_ED[other_t, d])
+            # Rows may be the same: each has a loop of its own.
+            for d in range(dim):
+                grad_relation_RD[r, d] += near_D[d] - far_D[d]
+            for d in range(dim):
+                grad_entity_ED[h, d] += near_D[d]
+            for d in range(dim):
+                grad_entity_ED[t, d] -= near_D[d]
+            for d in range(dim):
+                grad_entity_ED[other_h, d] -= far_D[d]
+            for d in range(dim):
+                grad_entity_ED[other_t, d] += far_D[d]

@@ -86,15 +86,15 @@ def aggregate_backward(places, out_MD, grad_MD, grad_UD):  # type: ignore[no-unt
 
 @subkernel
 def _hidden(places, rows_UD, begin, end, hidden_nD):  # type: ignore[no-untyped-def]
-    """ReLU(Â rows[place_row]) of the places of one context."""
+    """ReLU(Â rows[place_row]) of the places of one context; a place has one entry at least, its own."""
     dim = rows_UD.shape[1]
     for place in range(begin, end):
-        i = place - begin
+        i, first = place - begin, places.entry_ptr[place]
+        weight, row = places.entry_weight[first], places.place_row[places.entry_place[first]]
         for d in range(dim):
-            hidden_nD[i, d] = 0
-        for at in range(places.entry_ptr[place], places.entry_ptr[place + 1]):
-            weight = places.entry_weight[at]
-            row = places.place_row[places.entry_place[at]]
+            hidden_nD[i, d] = weight * rows_UD[row, d]
+        for at in range(first + 1, places.entry_ptr[place + 1]):
+            weight, row = places.entry_weight[at], places.place_row[places.entry_place[at]]
             for d in range(dim):
                 hidden_nD[i, d] += weight * rows_UD[row, d]
         for d in range(dim):

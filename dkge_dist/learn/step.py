@@ -13,7 +13,7 @@ from dkge_dist.learn.batches import Batch
 from dkge_dist.learn.encode import CPU, encode, on, pull
 from dkge_dist.learn.objects import ObjectBatch
 from dkge_dist.model.dkge import Dkge
-from dkge_dist.model.losses import margin_loss, self_adversarial_loss, softmax_loss
+from dkge_dist.model.losses import Corrupted, corrupted_margin_loss, self_adversarial_loss, softmax_loss
 from dkge_dist.model.translation import score
 from dkge_dist.shards.shard import Optimizer
 from dkge_dist.shards.table import Table
@@ -31,14 +31,13 @@ class Loss:
 def batch_loss(entity_BD: Tensor, relation_BD: Tensor, batch: Batch[Any], loss: Loss) -> Tensor:
     """The loss of a batch, from the joint vectors of its objects."""
     device = entity_BD.device
+    if batch.shared.shape[0] == 0:
+        columns = (batch.head, batch.relation, batch.tail, batch.negative, batch.corrupts_head)
+        triples = Corrupted(*(on(device, column) for column in columns))
+        return corrupted_margin_loss(entity_BD, relation_BD, triples, loss.margin)
     head, tail = entity_BD[on(device, batch.head)], entity_BD[on(device, batch.tail)]
     relation = relation_BD[on(device, batch.relation)]
     positive = score(head, relation, tail)
-    if batch.shared.shape[0] == 0:
-        other = entity_BD[on(device, batch.negative)]
-        corrupts_head = on(device, batch.corrupts_head).unsqueeze(-1)
-        negative = score(torch.where(corrupts_head, other, head), relation, torch.where(corrupts_head, tail, other))
-        return margin_loss(positive, negative, loss.margin)
     shared = entity_BD[on(device, batch.shared)]
     kind = softmax_loss if loss.kind == "softmax" else self_adversarial_loss
     blocked_tails, blocked_heads = on(device, batch.blocked_tails), on(device, batch.blocked_heads)

@@ -115,7 +115,7 @@ class _Attend(torch.autograd.Function):
 
 
 class _Scratch(threading.local):
-    """Memory of one pass that is kept for the next: the system takes longer to hand out new pages than we to fill them."""
+    """Memory of one pass, kept for the next: to get new pages from the system takes longer than to fill them."""
 
     def __init__(self) -> None:
         self.numbers = np.empty(0, np.float32)

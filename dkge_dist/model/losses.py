@@ -1,24 +1,52 @@
 """Losses over f, where lower is better: sums over the positives, so that learning rates mean the same everywhere.
 
-Shapes: B positives, N negatives shared by all of them, D dimensions. `query_BD` is what a right answer would be:
-h* + r* among tails, t* − r* among heads. `blocked_BN` marks negatives that make a known triple: they take no part.
+Shapes: B positives, N negatives shared by all of them, E entities, R relations, D dimensions. `query_BD` is what a
+right answer would be: h* + r* among tails, t* − r* among heads. `blocked_BN` marks negatives that make a known triple:
+they take no part.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dkge_dist.kernels.distances import CHUNKS, softmax_l1
-from dkge_dist.model.translation import pair_distances
+from dkge_dist.kernels.distances import CHUNKS, margin_l1, softmax_l1
+from dkge_dist.kernels.jit import frozen
+from dkge_dist.model.translation import pair_distances, score
 
 
 def margin_loss(positive_B: Tensor, negative_B: Tensor, margin: float) -> Tensor:
     """Σ max(0, f(pos) + γ − f(neg)): the published loss."""
     return torch.relu(positive_B + margin - negative_B).sum()
+
+
+class Corrupted(NamedTuple):
+    """Triples as numbers of their objects, and an entity for each that makes it a negative, as head or as tail."""
+
+    head_B: Tensor
+    relation_B: Tensor
+    tail_B: Tensor
+    negative_B: Tensor
+    corrupts_head_B: Tensor
+
+
+def corrupted_margin_loss(entity_ED: Tensor, relation_RD: Tensor, triples: Corrupted, margin: float) -> Tensor:
+    """`margin_loss` of triples with one negative each, from the joint vectors of all their objects."""
+    if entity_ED.device.type == "cpu":
+        out: Tensor = _MarginL1.apply(entity_ED, relation_RD, triples, margin)
+        return out
+    return plain_corrupted_margin_loss(entity_ED, relation_RD, triples, margin)
+
+
+def plain_corrupted_margin_loss(entity_ED: Tensor, relation_RD: Tensor, triples: Corrupted, margin: float) -> Tensor:
+    """The same in plain torch operations."""
+    head, tail, other = (entity_ED[x] for x in (triples.head_B, triples.tail_B, triples.negative_B))
+    relation, at_head = relation_RD[triples.relation_B], triples.corrupts_head_B.unsqueeze(-1)
+    negative = score(torch.where(at_head, other, head), relation, torch.where(at_head, tail, other))
+    return margin_loss(score(head, relation, tail), negative, margin)
 
 
 def softmax_loss(
@@ -69,3 +97,25 @@ class _SoftmaxL1(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
         by_positive, by_query, by_negative = ctx.saved_tensors
         return by_positive * grads[0], by_query * grads[0], by_negative * grads[0], None, None
+
+
+class _MarginL1(torch.autograd.Function):
+    """Scores, loss and all gradients in one go; torch would take a pass over the rows for each of many operations."""
+
+    @staticmethod
+    def forward(ctx: Any, entity_ED: Tensor, relation_RD: Tensor, triples: Corrupted, margin: float) -> Tensor:
+        entity, relation = entity_ED.detach().contiguous(), relation_RD.detach().contiguous()
+        loss_B, by_entity, by_relation = (
+            torch.empty(triples.head_B.shape[0]), torch.empty_like(entity), torch.empty_like(relation)
+        )  # fmt: skip
+        margin_l1(
+            entity.numpy(), relation.numpy(), tuple(frozen(x.numpy()) for x in triples), np.float32(margin),
+            loss_B.numpy(), by_entity.numpy(), by_relation.numpy(),
+        )  # fmt: skip
+        ctx.save_for_backward(by_entity, by_relation)
+        return loss_B.sum()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        by_entity, by_relation = ctx.saved_tensors
+        return by_entity * grads[0], by_relation * grads[0], None, None

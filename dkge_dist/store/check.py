@@ -88,8 +88,7 @@ class _Checker:
         try:
             manifest = self.store.manifest(number)
             yield from self._check_parent(manifest)
-            head = self.store.head()
-            if head is not None and number in head.current.cleared:
+            if number in self.store.cleared():
                 return
             for part in parts_of(manifest):
                 yield from self._check_part(part)

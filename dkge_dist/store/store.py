@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -112,9 +113,15 @@ class Store:
         self._refuse_cleared(number)
         return manifest
 
+    def cleared(self) -> frozenset[int]:
+        """Versions that were cleared away. A damaged head is no reason not to read what is older."""
+        with suppress(StoreError):
+            head = self.head()
+            return frozenset(head.current.cleared) if head else frozenset()
+        return frozenset()
+
     def _refuse_cleared(self, number: int) -> None:
-        head = self.head()
-        if head is not None and number in head.current.cleared:
+        if number in self.cleared():
             raise StoreError(f"{self.path}: version {number} was cleared away by `dkge gc`")
 
     def current_snapshot(self) -> SnapshotManifest | None:
@@ -140,26 +147,36 @@ class Store:
             return found
         if name.isdecimal() and int(name) in self.versions():
             return self.snapshot_manifest(self.manifest(int(name)).current.snapshot)
-        known = ", ".join(manifest.snapshot.name for manifest in itertools.islice(self.snapshots(), 5))
+        newest = [manifest.snapshot.name for manifest in itertools.islice(self.snapshots(), 5)]
+        known = ", ".join(reversed(newest))
         raise StoreError(
             f"{self.path}: no snapshot {name!r}" + (f"; the newest are {known}" if known else ": it is empty")
         )
 
     def find_model(self, name: str | None = None) -> ModelManifest:
-        """The model in force: now, at a version number, or at the newest version that has a snapshot of that name."""
+        """The model in force now or at a version number; of a snapshot's name, the newest that was learnt from it.
+
+        If none was, the one that was in force while that snapshot was the newest.
+        """
         numbers = self.versions()
         if name is None:
-            number = numbers[-1] if numbers else None
-        elif name.isdecimal() and int(name) in numbers:
-            number = int(name)
+            at = numbers[-1] if numbers else None
+        elif name.isdecimal() and int(name) in numbers and self.snapshot_named(name) is None:
+            at = int(name)
         else:
-            snapshot = self.find_snapshot(name).version
-            number = next((n for n in reversed(numbers) if self.manifest(n).current.snapshot == snapshot), None)
-        model = self.manifest(number).current.model if number is not None else None
+            at = self._newest_with(self.find_snapshot(name).version)
+        model = self.manifest(at).current.model if at is not None else None
         if model is None:
-            at = "" if name is None else f" at {name!r}"
-            raise StoreError(f"{self.path}: there is no model{at} yet; `dkge train {self.path}` learns one")
+            said = "" if name is None else f" at {name!r}"
+            raise StoreError(f"{self.path}: there is no model{said} yet; `dkge train {self.path}` learns one")
         return self.model_manifest(model)
+
+    def _newest_with(self, snapshot: int) -> int:
+        """The newest model version that was learnt from a snapshot, or else the newest version that it was in force."""
+        manifests = [self.manifest(number) for number in reversed(self.versions())]
+        learnt = (m.version for m in manifests if isinstance(m, ModelManifest) and m.model.snapshot == snapshot)
+        in_force = (m.version for m in manifests if m.current.snapshot == snapshot)
+        return next(learnt, None) or next(in_force)
 
     def checksum(self, number: int) -> str:
         """What a child version names its parent by."""
@@ -205,8 +222,7 @@ class Store:
 
     def _line(self, manifest: SnapshotManifest) -> Iterator[SnapshotManifest]:
         """A snapshot, its parent, and so on to the first that was not cleared away."""
-        head = self.head()
-        cleared = set(head.current.cleared) if head else set()
+        cleared = self.cleared()
         while True:
             yield manifest
             if manifest.snapshot.parent is None or manifest.snapshot.parent in cleared:

@@ -226,8 +226,8 @@ class Trainer:
         """With a limit in seconds, plan as many epochs as will fit, so that the schedule gets to its end."""
         if not self.settings.max_seconds:
             return progress
-        fitting = int(self.settings.max_seconds / max(progress.seconds, 1e-9))
-        return replace(progress, epochs_planned=max(1, min(self.settings.max_epochs, fitting)))
+        fitting = min(self.settings.max_epochs, self.settings.max_seconds / max(progress.seconds, 1e-9))
+        return replace(progress, epochs_planned=max(1, int(fitting)))
 
     def _validate(self) -> dict[str, float]:
         model, (entities, relations) = self.learner.model, self.learner.tables

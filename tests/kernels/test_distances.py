@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 import torch
 
-from dkge_dist.model.losses import margin_loss, plain_softmax_loss, self_adversarial_loss, softmax_loss
+from dkge_dist.model.losses import (
+    Corrupted,
+    corrupted_margin_loss,
+    margin_loss,
+    plain_corrupted_margin_loss,
+    plain_softmax_loss,
+    self_adversarial_loss,
+    softmax_loss,
+)
 from dkge_dist.model.translation import pair_distances, score
 
 SHAPES = [(1, 1, 1), (7, 5, 3), (40, 33, 100), (9, 200, 17)]
@@ -63,6 +71,30 @@ def test_a_positive_without_competition_costs_nothing() -> None:
 def test_margin_loss_is_the_published_one() -> None:
     positive, negative = torch.tensor([1.0, 5.0]), torch.tensor([12.0, 6.0])
     assert margin_loss(positive, negative, 10.0).item() == pytest.approx(0 + 9)
+
+
+@pytest.mark.parametrize(("triples", "entities", "dim"), [(1, 1, 1), (40, 3, 7), (200, 30, 100)])
+def test_fused_margin_loss(triples: int, entities: int, dim: int) -> None:
+    """Few entities, so that triples share them and a head may be its own tail or negative."""
+    rng = np.random.default_rng(triples)
+    numbers = [
+        torch.from_numpy(rng.integers(0, limit, triples, np.int32)) for limit in (entities, 2, entities, entities)
+    ]
+    chosen = Corrupted(*numbers, torch.from_numpy(rng.random(triples) < 0.5))
+    leaves = [vectors(entities, dim).requires_grad_(), vectors(2, dim, seed=1).requires_grad_()]
+    exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
+    found = corrupted_margin_loss(leaves[0], leaves[1], chosen, 2.0)
+    truth = plain_corrupted_margin_loss(exact[0], exact[1], chosen, 2.0)
+    np.testing.assert_allclose(found.detach(), truth.detach(), rtol=1e-5, atol=1e-5)
+    for one, other in zip(gradients(found, leaves), gradients(truth, exact), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+def test_a_margin_loss_that_is_no_number_stays_so() -> None:
+    one = torch.zeros(1, dtype=torch.int32)
+    broken = torch.full((1, 4), torch.nan)
+    chosen = Corrupted(one, one, one, one, torch.zeros(1, dtype=torch.bool))
+    assert torch.isnan(corrupted_margin_loss(broken, torch.zeros(1, 4), chosen, 1.0))
 
 
 def test_score_is_the_l1_translation() -> None:

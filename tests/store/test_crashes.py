@@ -73,7 +73,7 @@ def test_of_two_ingests_at_once_one_wins_and_the_other_is_told(tmp_path: Path, f
     assert ended[winner][1].strip() == str(version)
     code, stdout, stderr = ended[loser]
     assert (code, stdout) == (1, "")
-    assert f"version {version} was published by another writer meanwhile ('{winner}')" in stderr
+    assert f"version {version} was published by another writer meanwhile (snapshot '{winner}')" in stderr
     assert "nothing was changed, run this again" in stderr
     assert "Traceback" not in stderr
     assert head(store).snapshot.name == winner

@@ -201,7 +201,7 @@ def test_models_are_found_by_number_and_by_snapshot(model: Path) -> None:
     assert store.find_model("night2").version == 5
     with pytest.raises(StoreError, match=f"{model}: there is no model at '1' yet; `dkge train {model}` learns one"):
         store.find_model("1")
-    with pytest.raises(StoreError, match="no snapshot 'nobody'; the newest are night2, night1, first"):
+    with pytest.raises(StoreError, match="no snapshot 'nobody'; the newest are first, night1, night2"):
         store.find_model("nobody")
     with pytest.raises(StoreError, match="no snapshot '9'"):
         store.find_model("9")

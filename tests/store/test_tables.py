@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +32,8 @@ ROWS, DIM, BLOCK = 150, 5, 64
 
 
 @pytest.fixture
-def storage(tmp_path: Path) -> Iterator[LocalStorage]:
-    yield LocalStorage(tmp_path)
+def storage(tmp_path: Path) -> LocalStorage:
+    return LocalStorage(tmp_path)
 
 
 def vectors(rows: int = ROWS, dim: int = DIM, seed: int = 0) -> np.ndarray:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -72,10 +73,10 @@ def settings_of(words: Iterable[str] = ()) -> Settings:
 
 
 def prepared(words: Iterable[str] = (), train: list[Labelled] = TRAIN, valid: list[Labelled] = VALID) -> Prepared:
-    chain = Chain()
-    chain.splits({Split.TRAIN: train, Split.VALID: valid})
-    entities, relations = (Dictionary(names.grown, names.noun) for names in chain.names)
-    return prepare(chain.snapshot, (entities, relations), settings_of(words), torch.device("cpu"))
+    made = Chain()
+    made.splits({Split.TRAIN: train, Split.VALID: valid})
+    entities, relations = (Dictionary(names.grown, names.noun) for names in made.names)
+    return prepare(made.snapshot, (entities, relations), settings_of(words), torch.device("cpu"))
 
 
 def trainer(
@@ -192,7 +193,7 @@ def test_every_triple_is_learnt_once_an_epoch_in_another_order(tmp_path: Path) -
     made.maker.__class__ = Recording
     run(trainer(tmp_path, made=made))
     assert [len(batch) for batch in seen] == [30, 30, 30, 10] * 3
-    epochs = [sum(seen[first : first + BATCHES], []) for first in range(0, len(seen), BATCHES)]
+    epochs = [list(chain(*seen[first : first + BATCHES])) for first in range(0, len(seen), BATCHES)]
     every = sorted(zip(*(column.tolist() for column in made.maker.train), strict=True))
     assert [sorted(epoch) for epoch in epochs] == [every] * 3
     assert epochs[0] != epochs[1] != epochs[2]
@@ -354,8 +355,9 @@ def test_time_that_runs_out_after_an_epoch_still_gets_its_last_epoch_validated(t
         assert progress.best, limit
 
 
-def test_a_clock_that_stands_still(tmp_path: Path) -> None:
-    progress = run(trainer(tmp_path, ["train.max_seconds=10"], clock=Clock()))
+@pytest.mark.parametrize("limit", ["10", "1e300", ".inf"])
+def test_a_clock_that_stands_still_and_limits_without_end(tmp_path: Path, limit: str) -> None:
+    progress = run(trainer(tmp_path, [f"train.max_seconds={limit}"], clock=Clock()))
     assert progress.epoch == 3
 
 
