@@ -44,6 +44,12 @@ class TrainSettings(Section):
         Field(description="negatives shared by a batch and scored on both sides, or one Bernoulli negative a triple"),
     ] = "shared"
     negatives: Annotated[int, Field(ge=1, le=1_000_000, description="shared negatives of a batch")] = 1024
+    spare_linked: Annotated[
+        bool, Field(description="nobody whom another relation links to the same entity is a shared negative")
+    ] = True
+    correct_sampling: Annotated[
+        bool, Field(description="a shared negative weighs as many entities as it stands for")
+    ] = True
     loss: Literal["softmax", "self_adversarial", "margin"] = "softmax"
     margin: Annotated[float, Field(ge=0, le=1e6)] = 0.0
     optimizer: Annotated[Literal["adagrad", "sgd"], Field(description="row-wise Adagrad, or plain descent")] = "adagrad"

@@ -160,6 +160,8 @@ def prepare(
         settings.train.sampler,
         settings.train.negatives,
         settings.train.hide_targets,
+        spare_linked=settings.train.spare_linked,
+        correct_sampling=settings.train.correct_sampling,
     )
     learner = Learner(
         Dkge(settings.model.dim, settings.model.entity_layers, settings.model.relation_layers, settings.seed % 2**63),

@@ -225,6 +225,8 @@ def _learn(
         settings.train.sampler,
         settings.train.negatives,
         frequent=night.train,
+        spare_linked=settings.train.spare_linked,
+        correct_sampling=settings.train.correct_sampling,
     )
     validation = Validation(
         night.snapshot.triples(Split.VALID),

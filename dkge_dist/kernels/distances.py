@@ -44,10 +44,11 @@ def l1_backward(query_QD, candidate_ND, grad_QN, grad_query_QD):  # type: ignore
 
 @fast_parallel_kernel
 def softmax_l1(  # type: ignore[no-untyped-def]
-    query_QD, candidate_ND, positive_Q, blocked_QN, margin, loss_Q, grad_positive_Q, grad_query_QD, parts_CND
+    query_QD, candidate_ND, positive_Q, blocked_QN, weight_N, margin, loss_Q, grad_positive_Q, grad_query_QD, parts_CND
 ):
     """Cross-entropy of picking the positive among the candidates, by −distance, and all its gradients.
 
+    A candidate counts as if it were there exp(weight) times.
     The gradient by the candidates comes in `CHUNKS` parts to be added up. Distances are summed with the candidates side
     by side, dimension after dimension: no sum over a vector has to be folded at its end.
     """
@@ -61,7 +62,7 @@ def softmax_l1(  # type: ignore[no-untyped-def]
         for q in range(chunk * share, min(queries, (chunk + 1) * share)):
             own = -positive_Q[q] - margin
             top = own
-            logits[:] = 0
+            logits[:] = weight_N
             for d in range(0, dim - 3, 4):
                 one, two, three, four = query_QD[q, d], query_QD[q, d + 1], query_QD[q, d + 2], query_QD[q, d + 3]
                 for n in range(count):

@@ -11,7 +11,8 @@ from typing import Generic, Literal, Protocol, TypeVar
 import numpy as np
 
 from dkge_dist.graph.topology import Topology
-from dkge_dist.kernels.batches import RowNumbering, corrupt, known_among, links
+from dkge_dist.kernels.batches import ANY, RowNumbering, corrupt, known_among, links
+from dkge_dist.kernels.csr import list_sizes
 from dkge_dist.learn.objects import HiddenPairs
 from dkge_dist.types import OFFSET, ROW, Array, Triples
 
@@ -27,7 +28,8 @@ class Batch(Generic[Objects]):
     """Positives as numbers into the objects, and their negatives.
 
     `shared`: numbers of entities that serve every positive on both sides, with `blocked_tails` and `blocked_heads`
-    (positives × shared) marking those that make a known triple. Otherwise `negative` is one entity a positive and
+    (positives × shared) marking those that take no part, and the logarithm of how many entities each of them stands
+    for (`weight`). Otherwise `negative` is one entity a positive and
     `corrupts_head` says which side it replaces.
     """
 
@@ -37,6 +39,7 @@ class Batch(Generic[Objects]):
     relation: Array
     tail: Array
     shared: Array
+    weight: Array
     blocked_tails: Array
     blocked_heads: Array
     negative: Array
@@ -69,6 +72,10 @@ class BatchMaker(Generic[Objects]):
     it is asked for learns to copy, and has nothing to copy from when it matters. A pair that a triple outside the batch
     links too stays visible, as it does when held-out triples are asked for. Entities that stand in many of the triples
     `frequent` (all of train, if they are not given) are drawn more often.
+
+    Known triples are never negatives. With `spare_linked`, neither is anybody whom another relation links to the same
+    entity in the same direction: where relations nearly repeat each other, such a one is likely right. With
+    `correct_sampling`, a negative weighs as many entities as it stands for.
     """
 
     def __init__(
@@ -82,11 +89,14 @@ class BatchMaker(Generic[Objects]):
         negatives: int,
         hide_targets: bool = False,
         frequent: Triples | None = None,
+        spare_linked: bool = False,
+        correct_sampling: bool = False,
     ) -> None:
         self.train, self.entities, self.relations = train, entities, relations
         self.candidates, self.head_chance = candidates, head_chance
         self.sampler, self.negatives, self.hide_targets = sampler, negatives, hide_targets
         self.frequent = train if frequent is None else frequent
+        self.spare_linked, self.correct_sampling = spare_linked, correct_sampling
         self._numbers = RowNumbering(entities.count)
         self._kinds = RowNumbering(relations.count)
 
@@ -108,8 +118,9 @@ class BatchMaker(Generic[Objects]):
         shared = np.unique(negative) if self.sampler == "shared" else nothing
         if self.sampler == "shared":
             negative = nothing
-        blocked_tails = known_among(topology.outgoing, triples.head, triples.relation, rows, shared, self._numbers)
-        blocked_heads = known_among(topology.incoming, triples.tail, triples.relation, rows, shared, self._numbers)
+        under = np.full(count, ANY, ROW) if self.spare_linked else triples.relation
+        blocked_tails = known_among(topology.outgoing, triples.head, under, rows, shared, self._numbers)
+        blocked_heads = known_among(topology.incoming, triples.tail, under, rows, shared, self._numbers)
         return Batch(
             self.entities.batch(rows, self._targets(triples) if self.hide_targets else None),
             self.relations.batch(kinds),
@@ -117,6 +128,7 @@ class BatchMaker(Generic[Objects]):
             kind,
             tail,
             shared,
+            self._weights(rows[shared]),
             blocked_tails,
             blocked_heads,
             negative,
@@ -131,6 +143,18 @@ class BatchMaker(Generic[Objects]):
         one, other = (pairs >> 32).astype(ROW), (pairs & 0xFFFFFFFF).astype(ROW)
         gone = links(self.entities.topology.outgoing, one, other) == count
         return HiddenPairs(one[gone], other[gone])
+
+    def _weights(self, rows: Array) -> Array:
+        """Of drawn negatives: −log of the chance that an entity is drawn at all."""
+        if not self.correct_sampling:
+            return np.zeros(rows.shape[0], np.float32)
+        topology = self.entities.topology
+        stands_in = list_sizes(topology.outgoing, rows) + list_sizes(topology.incoming, rows)
+        frequent = self.negatives // 2
+        uniform = (self.negatives - frequent) / self.candidates.shape[0]
+        expected = uniform + frequent * stands_in / (2 * self.frequent.count)
+        weight: Array = -np.log(-np.expm1(-expected))
+        return weight.astype(np.float32)
 
     def _draw_shared(self, rng: np.random.Generator) -> Array:
         """Half of the negatives uniformly, half as often as they stand in triples: common answers are hard."""

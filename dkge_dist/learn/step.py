@@ -41,8 +41,9 @@ def batch_loss(entity_BD: Tensor, relation_BD: Tensor, batch: Batch[Any], loss: 
     shared = entity_BD[on(device, batch.shared)]
     kind = softmax_loss if loss.kind == "softmax" else self_adversarial_loss
     blocked_tails, blocked_heads = on(device, batch.blocked_tails), on(device, batch.blocked_heads)
-    return kind(positive, head + relation, shared, blocked_tails, loss.margin) + kind(
-        positive, tail - relation, shared, blocked_heads, loss.margin
+    weight = on(device, batch.weight)
+    return kind(positive, head + relation, shared, blocked_tails, weight, loss.margin) + kind(
+        positive, tail - relation, shared, blocked_heads, weight, loss.margin
     )
 
 

@@ -50,22 +50,31 @@ def test_fused_softmax_loss(queries: int, candidates: int, dim: int, margin: flo
         vectors(queries, dim).requires_grad_(),
         vectors(candidates, dim, seed=1).requires_grad_(),
     ]
-    blocked = vectors(queries, candidates, seed=3) > 1
+    blocked, weight = vectors(queries, candidates, seed=3) > 1, vectors(candidates, seed=4)
     exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
-    found = softmax_loss(*leaves, blocked, margin)
-    truth = plain_softmax_loss(exact[0], exact_distances(exact[1], exact[2]), blocked, margin)
+    found = softmax_loss(*leaves, blocked, weight, margin)
+    truth = plain_softmax_loss(exact[0], exact_distances(exact[1], exact[2]), blocked, weight.double(), margin)
     np.testing.assert_allclose(found.detach(), truth.detach(), rtol=1e-5, atol=1e-4)
     for one, other in zip(gradients(found, leaves), gradients(truth, exact), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=2e-5)
 
 
+def test_a_negative_that_weighs_as_three_is_as_good_as_three_of_it() -> None:
+    positive, query, negative = vectors(5).abs(), vectors(5, 8, seed=1), vectors(4, 8, seed=2)
+    thrice = torch.cat([negative, negative[:1], negative[:1]])
+    weight = torch.tensor([np.log(3.0), 0, 0, 0], dtype=torch.float32)
+    one = softmax_loss(positive, query, negative, torch.zeros(5, 4, dtype=torch.bool), weight, 0.5)
+    other = softmax_loss(positive, query, thrice, torch.zeros(5, 6, dtype=torch.bool), torch.zeros(6), 0.5)
+    assert one.item() == pytest.approx(other.item(), rel=1e-5)
+
+
 def test_a_positive_without_competition_costs_nothing() -> None:
     blocked = torch.ones(3, 4, dtype=torch.bool)
     positive = vectors(3).abs().requires_grad_()
-    value = softmax_loss(positive, vectors(3, 8), vectors(4, 8), blocked, 0.0)
+    value = softmax_loss(positive, vectors(3, 8), vectors(4, 8), blocked, torch.zeros(4), 0.0)
     assert value.item() == 0
     assert not torch.autograd.grad(value, positive)[0].any()
-    assert torch.isfinite(self_adversarial_loss(positive, vectors(3, 8), vectors(4, 8), blocked, 1.0))
+    assert torch.isfinite(self_adversarial_loss(positive, vectors(3, 8), vectors(4, 8), blocked, torch.zeros(4), 1.0))
 
 
 def test_margin_loss_is_the_published_one() -> None:

@@ -25,7 +25,12 @@ SAMPLERS = ["shared", "bernoulli"]
 
 
 def maker(
-    graph: RandomGraph, sampling: Sampling, sampler: str, hide: bool, candidates: np.ndarray | None = None
+    graph: RandomGraph,
+    sampling: Sampling,
+    sampler: str,
+    hide: bool,
+    candidates: np.ndarray | None = None,
+    **options: bool,
 ) -> BatchMaker:
     train = canonical(to_triples(graph.triples))
     topology = Topology.of(train, graph.rows)
@@ -38,6 +43,7 @@ def maker(
         sampler,  # type: ignore[arg-type]
         10,
         hide,
+        **options,
     )
 
 
@@ -175,3 +181,26 @@ def test_a_batch_follows_from_its_generator_alone(sampler: str) -> None:
     for name in ("head", "relation", "tail", "shared", "blocked_tails", "blocked_heads", "negative", "corrupts_head"):
         assert np.array_equal(*(getattr(batch, name) for batch in batches)), name
     assert positives(batches[0]) == to_list(one.train.take(positions))
+
+
+@given(graph=graphs(max_rows=12), seed=st.integers(0, 999))
+def test_whom_another_relation_links_is_spared(graph: RandomGraph, seed: int) -> None:
+    assume(graph.triples)
+    batches = maker(graph, Sampling(1, 4, 1), "shared", False, spare_linked=True)
+    batch = batches.make(some_positions(batches.train.count, seed), np.random.default_rng(seed))
+    links = {(h, t) for h, _, t in to_list(batches.train)}
+    shared = batch.entities.rows[batch.shared].tolist()
+    for i, (head, _, tail) in enumerate(positives(batch)):
+        assert batch.blocked_tails[i].tolist() == [(head, other) in links for other in shared]
+        assert batch.blocked_heads[i].tolist() == [(other, tail) in links for other in shared]
+
+
+@given(graph=graphs(max_rows=12), seed=st.integers(0, 999))
+def test_a_negative_weighs_by_how_rarely_it_is_drawn(graph: RandomGraph, seed: int) -> None:
+    assume(graph.triples)
+    batches = maker(graph, Sampling(1, 4, 1), "shared", False, correct_sampling=True)
+    batch = batches.make(some_positions(batches.train.count, seed), np.random.default_rng(seed))
+    ends = [end for h, _, t in to_list(batches.train) for end in (h, t)]
+    for row, weight in zip(batch.entities.rows[batch.shared].tolist(), batch.weight, strict=True):
+        expected = 5 / graph.rows + 5 * ends.count(row) / len(ends)
+        assert weight == pytest.approx(-np.log(1 - np.exp(-expected)), rel=1e-4, abs=1e-6)

@@ -105,7 +105,7 @@ def test_one_step_of_descent_equals_the_dense_gradient(sampler: str, loss: Loss)
         total = torch.zeros((), dtype=torch.float64)
         for query, blocked in ((head + kind, batch.blocked_tails), (tail - kind, batch.blocked_heads)):
             far = (query[:, None] - shared[None]).abs().sum(-1)
-            logits = (-far).masked_fill(torch.from_numpy(blocked), -torch.inf)
+            logits = (torch.from_numpy(batch.weight) - far).masked_fill(torch.from_numpy(blocked), -torch.inf)
             if loss.kind == "softmax":
                 total = total - torch.log_softmax(torch.cat([-positive[:, None], logits], 1), 1)[:, 0].sum()
             else:
