@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from benchmarks.published import add_source, published_store
+from benchmarks.published import add_source, published_store, trained
 from benchmarks.report import options, publish
 from dkge_dist import api
 
@@ -18,10 +18,10 @@ ASKED = {"mrr": ">= 0.460 (aim 0.50)", "hits@10": ">= 0.545", "hits@1": ">= 0.41
 
 def learnt(store: Any, preset: str, settings: list[str]) -> dict[str, Any]:
     """Train one model and evaluate it."""
-    trained = api.train(store, snapshot="snapshot1", preset=preset, settings=settings)
-    version = str(trained["version"])
+    done = trained(store, "snapshot1", preset, settings)
+    version = str(done["version"])
     test = api.evaluate(store, version=version, relations=True, categories=True)
-    kept = {name: trained[name] for name in ("epochs", "seconds", "triples_per_second", "valid")}
+    kept = {name: done[name] for name in ("epochs", "seconds", "triples_per_second", "valid")}
     filtered = api.evaluate(store, version=version, protocol="filtered")
     return {
         "settings": settings,

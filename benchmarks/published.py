@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from dkge_dist import api
+from dkge_dist.config import load_settings
+from dkge_dist.store.manifest import ModelManifest
+from dkge_dist.store.store import Store
 
 SOURCE = Path("../shared/data/YAGO-3SP")
 
@@ -27,3 +31,18 @@ def published_store(arguments: argparse.Namespace, snapshots: int = 1) -> Path:
         if f"snapshot{number}" not in known:
             api.ingest(store, source / f"snapshot{number}", name=f"snapshot{number}")
     return store
+
+
+def trained(store: Path, snapshot: str, preset: str, settings: list[str]) -> dict[str, Any]:
+    """A model of a snapshot learnt from scratch with just these settings; learnt now if there is none yet."""
+    wanted = load_settings(None, settings, preset).model_dump(mode="json")
+    opened = Store.open(store)
+    source = opened.find_snapshot(snapshot).version
+    for number in opened.versions():
+        manifest = opened.manifest(number)
+        if isinstance(manifest, ModelManifest) and manifest.model.parent is None:
+            model = manifest.model
+            if model.snapshot == source and model.settings == wanted:
+                best = {"valid": model.metrics, "seconds": model.facts["seconds"], "epochs": model.facts["epochs"]}
+                return {"version": number, **best, "triples_per_second": model.facts["triples_per_second"]}
+    return dict(api.train(store, snapshot=snapshot, preset=preset, settings=settings))

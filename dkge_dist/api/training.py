@@ -170,19 +170,14 @@ def prepare(
         settings.train.optimizer,
         device,
     )
-    return Prepared(maker, learner, validation_of(snapshot, settings), alive)
+    return Prepared(maker, learner, validation_of(snapshot, topology, alive[0], settings), alive)
 
 
-def validation_of(snapshot: Snapshot, settings: Settings) -> Validation:
+def validation_of(snapshot: Snapshot, topology: Topology, alive: np.ndarray, settings: Settings) -> Validation:
     """The validation sample of a snapshot."""
-    return Validation(
-        snapshot.triples(Split.VALID),
-        snapshot.triples(Split.TRAIN),
-        np.flatnonzero(snapshot.entities_alive).astype(ROW),
-        settings.train.valid_triples,
-        settings.train.valid_candidates,
-        np.random.default_rng([settings.seed, 2]),
-    )
+    limits = (settings.train.valid_triples, settings.train.valid_candidates)
+    rng = np.random.default_rng([settings.seed, 2])
+    return Validation(snapshot.triples(Split.VALID), topology, alive, *limits, rng)
 
 
 def _table(rows: int, settings: Settings, kind: int) -> LocalTable:

@@ -48,7 +48,8 @@ class Night:
     diff: Diff
     before: GraphState
     snapshot: Snapshot
-    train: Triples
+    alive: Array
+    head_chance: Array
     by_relation: RelationIndex
     digests: Digests
     sampling: Sampling
@@ -114,7 +115,7 @@ def update(
     publishing = time.monotonic()
     counted = {key: report[key] for key in ("added", "deleted", *todo.summary(), "epochs", "shards_touched")}
     kept = {"origin": "online", **counted, **(facts or {})}
-    metrics = _measure(night, tables, chosen)
+    metrics = _measure(night, state, tables, chosen)
     report["valid"] = metrics
     about = About(chosen.model_dump(mode="json"), metrics, kept, done.history)
     with opened.storage.staging() as staging:
@@ -169,7 +170,8 @@ def _open_night(store: Store, parent: ModelManifest, target: SnapshotManifest, s
         store.diff(base, target),
         GraphState(topology, paths),
         snapshot,
-        train,
+        np.flatnonzero(snapshot.entities_alive).astype(ROW),
+        bernoulli_head_chance(*train, len(names[1])),
         RelationIndex(train, len(names[1])),
         digests,
         Sampling(settings.seed, settings.context.cap, settings.context.hops),
@@ -215,27 +217,21 @@ def _learn(
             (model.relation, tables[1], contexts[1], plan.relations),
         )
     )
-    alive = np.flatnonzero(night.snapshot.entities_alive).astype(ROW)
     maker = BatchMaker(
         plan.triples,
         entities,
         relations,
-        alive,
-        bernoulli_head_chance(*night.train, night.digests[1].shape[0]),
+        night.alive,
+        night.head_chance,
         settings.train.sampler,
         settings.train.negatives,
-        frequent=night.train,
+        frequent=night.by_relation.train,
         spare_linked=settings.train.spare_linked,
         correct_sampling=settings.train.correct_sampling,
     )
-    validation = Validation(
-        night.snapshot.triples(Split.VALID),
-        night.train,
-        alive,
-        settings.online.valid_triples,
-        settings.online.valid_candidates,
-        np.random.default_rng([settings.seed, 3]),
-    )
+    limits = (settings.online.valid_triples, settings.online.valid_candidates)
+    rng = np.random.default_rng([settings.seed, 3])
+    validation = Validation(night.snapshot.triples(Split.VALID), state.topology, night.alive, *limits, rng)
     updater = Updater(
         plan,
         entities,
@@ -250,9 +246,9 @@ def _learn(
     return updater.run()
 
 
-def _measure(night: Night, tables: tuple[Table, Table], settings: Settings) -> dict[str, float]:
+def _measure(night: Night, state: GraphState, tables: tuple[Table, Table], settings: Settings) -> dict[str, float]:
     """Validation just as a training from scratch measures it, so that drift can be told."""
-    validation = validation_of(night.snapshot, settings)
+    validation = validation_of(night.snapshot, state.topology, night.alive, settings)
     every = np.arange(night.digests[1].shape[0], dtype=ROW)
     joints = [
         table.pull({Field.JOINT: rows})[Field.JOINT]

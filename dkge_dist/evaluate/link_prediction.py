@@ -11,8 +11,8 @@ from typing import Literal
 
 import numpy as np
 
-from dkge_dist.kernels.csr import incoming, outgoing
-from dkge_dist.kernels.ranks import count_closer, distances_to, known_answers
+from dkge_dist.kernels.csr import Adjacency, incoming, outgoing
+from dkge_dist.kernels.ranks import Skips, count_closer, distances_to, known_answers
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.types import Array, Split, Triples
 
@@ -49,15 +49,24 @@ def known_triples(splits: tuple[Triples, Triples, Triples], protocol: Protocol) 
 def rank(joint: Joint, triples: Triples, known: Triples) -> Ranks:
     """Rank both sides of `triples`; answers that stand in canonical `known` do not compete."""
     rows = joint.entities.shape[0]
+    return rank_without(joint, triples, left_out(triples, outgoing(known, rows), incoming(known, rows)))
+
+
+def left_out(triples: Triples, known_tails: Adjacency, known_heads: Adjacency) -> tuple[Skips, Skips]:
+    """Who does not compete with the true tails and the true heads: known answers, and these themselves."""
+    return (
+        known_answers(known_tails, triples.head, triples.relation, triples.tail),
+        known_answers(known_heads, triples.tail, triples.relation, triples.head),
+    )
+
+
+def rank_without(joint: Joint, triples: Triples, skips: tuple[Skips, Skips]) -> Ranks:
+    """Rank both sides of `triples`, with those left out that `left_out` tells."""
     head, tail, relation = joint.entities[triples.head], joint.entities[triples.tail], joint.relations[triples.relation]
     sides = []
-    for query, true, adjacency, anchors in (
-        (head + relation, triples.tail, outgoing(known, rows), triples.head),
-        (tail - relation, triples.head, incoming(known, rows), triples.tail),
-    ):
-        skips = known_answers(adjacency, anchors, triples.relation, true)
+    for query, true, skip in ((head + relation, triples.tail, skips[0]), (tail - relation, triples.head, skips[1])):
         bound = distances_to(query, joint.entities, true)
-        closer, equal = count_closer(query, bound, joint.entities, joint.candidates, skips)
+        closer, equal = count_closer(query, bound, joint.entities, joint.candidates, skip)
         sides.append(1 + closer + equal / 2)
     return Ranks(*sides)
 

@@ -1,13 +1,16 @@
 """Validation while learning: a fixed sample of triples against a fixed sample of candidates.
 
-Drawn once, so that epochs compare like with like and the cost does not follow the size of the graph.
+Drawn once, so that epochs compare like with like and the cost does not follow the size of the graph. Train triples do
+not compete.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from dkge_dist.evaluate.link_prediction import Joint, metrics, rank
+from dkge_dist.evaluate.link_prediction import Joint, left_out, metrics, rank_without
+from dkge_dist.graph.topology import Topology
+from dkge_dist.kernels.ranks import Skips
 from dkge_dist.types import ROW, Array, Triples
 
 
@@ -17,7 +20,7 @@ class Validation:
     def __init__(
         self,
         triples: Triples,
-        known: Triples,
+        known: Topology,
         candidates: Array,
         max_triples: int,
         max_candidates: int,
@@ -27,21 +30,25 @@ class Validation:
         # Where nothing is ranked nobody competes, and no o* is needed.
         candidates = candidates[_sample(candidates.shape[0], max_candidates if triples.count else 0, rng)]
         self.rows = np.unique(np.concatenate([triples.head, triples.tail, candidates])).astype(ROW)
-        self.triples = self._placed(triples)
         self.candidates = np.searchsorted(self.rows, candidates).astype(ROW)
-        near = np.isin(known.head, self.rows) & np.isin(known.tail, self.rows)
-        # Places rise with rows, so what is in canonical order stays in it.
-        self.known = self._placed(known.take(near))
-
-    def _placed(self, triples: Triples) -> Triples:
         head, tail = (np.searchsorted(self.rows, column).astype(ROW) for column in (triples.head, triples.tail))
-        return Triples(head, triples.relation, tail)
+        self.triples = Triples(head, triples.relation, tail)
+        tails, heads = left_out(triples, known.outgoing, known.incoming)
+        self.skips = (self._placed(tails), self._placed(heads))
+
+    def _placed(self, skips: Skips) -> Skips:
+        """The same rows by place, those left away that are not here. Places rise with rows, so order is kept."""
+        if not self.rows.shape[0]:
+            return skips
+        at = np.searchsorted(self.rows, skips.rows)
+        here = np.flatnonzero(self.rows[np.minimum(at, self.rows.shape[0] - 1)] == skips.rows)
+        return Skips(np.searchsorted(here, skips.indptr), at[here].astype(ROW))
 
     def measure(self, entities: Array, relations: Array) -> dict[str, float]:
         """Metrics by o* of the entities `rows` and of all relations; none if there is nothing to rank."""
         if not self.triples.count:
             return {}
-        return metrics(rank(Joint(entities, relations, self.candidates), self.triples, self.known).both)
+        return metrics(rank_without(Joint(entities, relations, self.candidates), self.triples, self.skips).both)
 
 
 def _sample(count: int, wanted: int, rng: np.random.Generator) -> Array:

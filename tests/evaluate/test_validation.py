@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from dkge_dist.evaluate.link_prediction import Joint, metrics, rank
 from dkge_dist.evaluate.validation import Validation
+from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.types import ROW, Triples
 from tests.reference import Triple
@@ -40,7 +41,7 @@ def test_on_everything_it_equals_link_prediction(
     candidates = np.array(sorted(alive), ROW)
     valid, train = canonical(to_triples(asked)), canonical(to_triples(known))
     limits = (valid.count + more, candidates.shape[0] + more)
-    validation = Validation(valid, train, candidates, *limits, np.random.default_rng(seed))
+    validation = Validation(valid, Topology.of(train, ROWS), candidates, *limits, np.random.default_rng(seed))
     assert np.all(np.diff(validation.rows) > 0)
     expected = metrics(rank(Joint(entities, relations, candidates), valid, train).both)
     assert measured(validation, entities, relations) == expected
@@ -62,7 +63,9 @@ def graph(seed: int = 0) -> tuple[Triples, Triples, np.ndarray]:
 def test_a_sample_is_ranked_among_the_sampled_candidates(max_triples: int, max_candidates: int, seed: int) -> None:
     """Whatever was drawn: places inside stand for the rows outside, and known answers still do not compete."""
     valid, train, candidates = graph()
-    validation = Validation(valid, train, candidates, max_triples, max_candidates, np.random.default_rng(seed))
+    validation = Validation(
+        valid, Topology.of(train, ROWS), candidates, max_triples, max_candidates, np.random.default_rng(seed)
+    )
     drawn = to_list(Triples(*(validation.rows[validation.triples.head], validation.triples.relation,
                               validation.rows[validation.triples.tail])))  # fmt: skip
     assert len(drawn) == len(set(drawn)) == min(max_triples, valid.count)
@@ -77,7 +80,8 @@ def test_a_sample_is_ranked_among_the_sampled_candidates(max_triples: int, max_c
 def test_the_same_generator_draws_the_same_sample() -> None:
     valid, train, candidates = graph()
     one, same, other = (
-        Validation(valid, train, candidates, 10, 8, np.random.default_rng([seed, 2])) for seed in (7, 7, 8)
+        Validation(valid, Topology.of(train, ROWS), candidates, 10, 8, np.random.default_rng([seed, 2]))
+        for seed in (7, 7, 8)
     )
     entities, relations = vectors(1)
     assert np.array_equal(one.rows, same.rows)
@@ -89,7 +93,7 @@ def test_the_same_generator_draws_the_same_sample() -> None:
 
 def test_only_the_vectors_that_it_asks_for_matter() -> None:
     valid, train, candidates = graph()
-    validation = Validation(valid, train, candidates, 3, 5, np.random.default_rng(0))
+    validation = Validation(valid, Topology.of(train, ROWS), candidates, 3, 5, np.random.default_rng(0))
     assert validation.rows.shape[0] <= 3 * 2 + 5
     entities, relations = vectors(1)
     before = measured(validation, entities, relations)
@@ -100,7 +104,7 @@ def test_only_the_vectors_that_it_asks_for_matter() -> None:
 
 def test_without_triples_nothing_is_measured_and_no_vector_needed() -> None:
     _, train, candidates = graph()
-    validation = Validation(Triples.empty(), train, candidates, 10, 10, np.random.default_rng(0))
+    validation = Validation(Triples.empty(), Topology.of(train, ROWS), candidates, 10, 10, np.random.default_rng(0))
     assert validation.rows.shape == (0,)
     assert validation.measure(np.empty((0, DIM), np.float32), np.empty((RELATIONS, DIM), np.float32)) == {}
 
@@ -110,7 +114,7 @@ def test_known_answers_do_not_compete(known: Triples) -> None:
     entities = np.array([[0.0], [5.0], [1.0], [3.0]], np.float32)
     relations = np.zeros((1, 1), np.float32)
     asked = to_triples([(0, 0, 3)])
-    validation = Validation(asked, known, np.arange(4, dtype=ROW), 9, 9, np.random.default_rng(0))
+    validation = Validation(asked, Topology.of(known, ROWS), np.arange(4, dtype=ROW), 9, 9, np.random.default_rng(0))
     found = validation.measure(entities[validation.rows], relations)
     # From 0, tails 0 and 2 are nearer than 3, and 2 is known. To 3, heads 3 and 1 and 2 are nearer than 0.
     tail, head = (2 if known.count else 3), 4

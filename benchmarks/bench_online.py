@@ -1,0 +1,98 @@
+"""Updates against training anew: link prediction after two published nights, and what they cost.
+
+For every seed, snapshot 1 is learnt from scratch and brought to snapshots 2 and 3 online; both are also learnt from
+scratch. The difference has a paired bootstrap interval over the tested triples.
+"""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.published import add_source, published_store, trained
+from benchmarks.report import options, publish
+from dkge_dist import api
+from dkge_dist.evaluate.link_prediction import Joint, metrics, rank
+from dkge_dist.kernels.triples import contains
+from dkge_dist.store.store import Store
+from dkge_dist.store.tables import load_table
+from dkge_dist.types import ROW, Array, Split
+
+NIGHTS = ("snapshot2", "snapshot3")
+PUBLISHED = {"snapshot2": 0.440, "snapshot3": 0.442}
+RESAMPLES = 2000
+
+
+def ranks(path: Path, version: int) -> tuple[Array, Array]:
+    """Ranks of the test triples (tails beside heads), and which of them stand in train."""
+    store = Store.open(path)
+    model = store.model_manifest(version).model
+    snapshot = store.snapshot(store.snapshot_manifest(model.snapshot))
+    tables = (load_table(store.storage, kind["joint"]) for kind in (model.entities, model.relations))
+    candidates = np.flatnonzero(snapshot.entities_alive).astype(ROW)
+    test, train = snapshot.triples(Split.TEST), snapshot.triples(Split.TRAIN)
+    found = rank(Joint(*tables, candidates), test, train)
+    return np.stack([found.tail, found.head], 1), contains(train, test)
+
+
+def interval(online: Array, scratch: Array) -> list[float]:
+    """95% of MRR(online) / MRR(scratch) − 1 over resampled triples, the same ones for both."""
+    one, other = (1 / online).mean(1), (1 / scratch).mean(1)
+    rng = np.random.default_rng(0)
+    places = rng.integers(0, one.shape[0], (RESAMPLES, one.shape[0]))
+    ratio = one[places].mean(1) / other[places].mean(1) - 1
+    return [float(value) for value in np.quantile(ratio, [0.025, 0.975])]
+
+
+def one_seed(store: Path, seed: int, settings: list[str]) -> dict[str, Any]:
+    words = [f"seed={seed}", *settings]
+    base = trained(store, "snapshot1", "default", words)
+    result: dict[str, Any] = {"seed": seed, "scratch_seconds": base["seconds"]}
+    since = str(base["version"])
+    for night in NIGHTS:
+        updated = api.update(store, to=night, since_version=since)
+        since = str(updated["version"])
+        anew = trained(store, night, "default", words)
+        (online, leaked), (scratch, _) = ranks(store, updated["version"]), ranks(store, anew["version"])
+        kept = ("seconds", "learn_seconds", "open_seconds", "epochs", "trained_triples", "affected_entities")
+        result[night] = {
+            "online": metrics(online.reshape(-1)),
+            "online_without_train": metrics(online[~leaked].reshape(-1)),
+            "scratch": metrics(scratch.reshape(-1)),
+            "scratch_without_train": metrics(scratch[~leaked].reshape(-1)),
+            "leaked": int(leaked.sum()),
+            "relative": float((1 / online).mean() / (1 / scratch).mean() - 1),
+            "relative_95": interval(online, scratch),
+            "update": {name: updated[name] for name in kept},
+            "scratch_seconds": anew["seconds"],
+            "times_faster": anew["seconds"] / updated["seconds"],
+        }
+        print(seed, night, {k: result[night][k] for k in ("relative", "relative_95", "times_faster")}, flush=True)
+    return result
+
+
+def main() -> None:
+    parser = options(__doc__ or "")
+    add_source(parser)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("settings", nargs="*", metavar="key=value")
+    arguments = parser.parse_args()
+    store = published_store(arguments, 3)
+    runs = [one_seed(store, seed, arguments.settings) for seed in range(1, arguments.seeds + 1)]
+    figures: dict[str, tuple[Any, Any]] = {}
+    for night in NIGHTS:
+        mean = {kind: statistics.mean(run[night][kind]["mrr"] for run in runs) for kind in ("online", "scratch")}
+        figures[f"{night}: MRR online"] = (mean["online"], f">= {PUBLISHED[night]} (published online)")
+        figures[f"{night}: MRR from scratch"] = (mean["scratch"], "")
+        loss = 1 - mean["online"] / mean["scratch"]
+        figures[f"{night}: lost against scratch"] = (loss, "<= 0.01")
+        slowest = min(run[night]["times_faster"] for run in runs)
+        figures[f"{night}: times faster than scratch (least)"] = (slowest, ">= 50")
+    publish("bench_online", {"runs": runs}, arguments, figures)
+
+
+if __name__ == "__main__":
+    main()
