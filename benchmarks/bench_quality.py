@@ -54,8 +54,9 @@ def main() -> None:
     figures |= {f"{m} (worst seed)": (min(r["test"][m] for r in runs), ASKED[m]) for m in ("mrr", "hits@1", "hits@10")}
     figures["seconds (slowest)"] = (max(r["seconds"] for r in runs), "<= 1800")
     if not arguments.no_paper:
-        result["paper"] = learnt(store, "paper", ["seed=1", limit])
-        figures["mrr of the paper preset"] = (result["paper"]["test"]["mrr"], "reported")
+        same = f"train.max_seconds={round(max(r['seconds'] for r in runs))}"
+        result["paper"] = learnt(store, "paper", ["seed=1", same])
+        figures["mrr of the paper preset in the same time"] = (result["paper"]["test"]["mrr"], "reported")
     publish("bench_quality", result, arguments, figures)
 
 

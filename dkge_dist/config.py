@@ -30,7 +30,7 @@ class ContextSettings(Section):
 class ModelSettings(Section):
     """The shape of the model. It belongs to the model version."""
 
-    dim: Annotated[int, Field(ge=1, le=4096, description="numbers of a vector")] = 100
+    dim: Annotated[int, Field(ge=1, le=4096, description="numbers of a vector")] = 200
     entity_layers: Annotated[int, Field(ge=1, le=3, description="layers of the entities' graph convolution")] = 1
     relation_layers: Annotated[int, Field(ge=1, le=3, description="layers of the relations' graph convolution")] = 1
 
@@ -44,29 +44,24 @@ class TrainSettings(Section):
         Field(description="negatives shared by a batch and scored on both sides, or one Bernoulli negative a triple"),
     ] = "shared"
     negatives: Annotated[int, Field(ge=1, le=1_000_000, description="shared negatives of a batch")] = 1024
-    spare_linked: Annotated[
-        bool, Field(description="nobody whom another relation links to the same entity is a shared negative")
-    ] = True
     correct_sampling: Annotated[
         bool, Field(description="a shared negative weighs as many entities as it stands for")
     ] = True
     loss: Literal["softmax", "self_adversarial", "margin"] = "softmax"
     margin: Annotated[float, Field(ge=0, le=1e6)] = 0.0
     optimizer: Annotated[Literal["adagrad", "sgd"], Field(description="row-wise Adagrad, or plain descent")] = "adagrad"
-    learning_rate: Annotated[float, Field(gt=0, le=1e6)] = 0.1
+    learning_rate: Annotated[float, Field(gt=0, le=1e6)] = 0.07
     dense_learning_rate: Annotated[
         float | None, Field(gt=0, le=1e6, description="of W, u and gates; null: as for rows")
     ] = 0.01
     schedule: Annotated[Literal["linear", "constant"], Field(description="of the learning rate, over max_epochs")] = (
         "linear"
     )
-    init_scale: Annotated[float, Field(gt=0, le=1e3, description="start values, as a share of the published ones")] = (
-        0.1
-    )
+    init_scale: Annotated[float, Field(gt=0, le=1e3, description="start values, as a share of published ones")] = 0.2
     hide_targets: Annotated[
         bool, Field(description="leave the triples of a batch out of the contexts they are learnt with")
     ] = True
-    max_epochs: Annotated[int, Field(ge=1, le=10_000_000)] = 30
+    max_epochs: Annotated[int, Field(ge=1, le=10_000_000)] = 16
     max_seconds: Annotated[float, Field(ge=0, description="0 means no limit")] = 0.0
     eval_every: Annotated[int, Field(ge=1, description="epochs between validations")] = 2
     patience: Annotated[int, Field(ge=0, description="validations without a better one to stop after; 0: never")] = 5
@@ -123,6 +118,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
     # As published for YAGO-3SP.
     "paper": {
+        "model.dim": 100,
         "train.batch_size": 500,
         "train.sampler": "bernoulli",
         "train.negatives": 1,
@@ -134,6 +130,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "train.schedule": "constant",
         "train.init_scale": 1.0,
         "train.hide_targets": False,
+        "train.correct_sampling": False,
         "train.max_epochs": 800,
         "online.literal": True,
         "online.warm_start": False,

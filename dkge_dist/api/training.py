@@ -160,7 +160,6 @@ def prepare(
         settings.train.sampler,
         settings.train.negatives,
         settings.train.hide_targets,
-        spare_linked=settings.train.spare_linked,
         correct_sampling=settings.train.correct_sampling,
     )
     learner = Learner(

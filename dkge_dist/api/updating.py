@@ -226,7 +226,6 @@ def _learn(
         settings.train.sampler,
         settings.train.negatives,
         frequent=night.by_relation.train,
-        spare_linked=settings.train.spare_linked,
         correct_sampling=settings.train.correct_sampling,
     )
     limits = (settings.online.valid_triples, settings.online.valid_candidates)

@@ -12,9 +12,6 @@ from dkge_dist.kernels.csr import Adjacency, entry, first_not_below, locate
 from dkge_dist.kernels.jit import frozen, kernel, subkernel
 from dkge_dist.types import OFFSET, ROW, Array, Triples
 
-ANY = -1
-"""Stands for every relation."""
-
 
 @kernel
 def _number(rows, mark, number, stamp, distinct, inverse):  # type: ignore[no-untyped-def]
@@ -113,19 +110,14 @@ def _mask_known(adjacency, rows, relations, mark, number, stamp, place, blocked)
         for k in range(begin, end):
             code = entry(adjacency, patched, k)
             other = code >> 32
-            if code & 0xFFFFFFFF != relations[i] and relations[i] != ANY:
-                continue
-            if mark[other] == stamp and place[number[other]] >= 0:
+            if code & 0xFFFFFFFF == relations[i] and mark[other] == stamp and place[number[other]] >= 0:
                 blocked[i, place[number[other]]] = True
 
 
 def known_among(
     adjacency: Adjacency, rows: Array, relations: Array, distinct: Array, shared: Array, numbers: RowNumbering
 ) -> Array:
-    """Which `shared` numbers make a known triple with each (row, relation): walks the row's list, not the pairs.
-
-    Relation `ANY` asks for a known triple of whatever relation.
-    """
+    """Which `shared` numbers make a known triple with each (row, relation): walks the row's list, not the pairs."""
     blocked = np.zeros((rows.shape[0], shared.shape[0]), np.bool_)
     if shared.shape[0]:
         place = np.full(distinct.shape[0], -1, ROW)

@@ -11,7 +11,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 import numpy as np
 
 from dkge_dist.graph.topology import Topology
-from dkge_dist.kernels.batches import ANY, RowNumbering, corrupt, known_among, links
+from dkge_dist.kernels.batches import RowNumbering, corrupt, known_among, links
 from dkge_dist.kernels.csr import list_sizes
 from dkge_dist.learn.objects import HiddenPairs
 from dkge_dist.types import OFFSET, ROW, Array, Triples
@@ -73,9 +73,7 @@ class BatchMaker(Generic[Objects]):
     links too stays visible, as it does when held-out triples are asked for. Entities that stand in many of the triples
     `frequent` (all of train, if they are not given) are drawn more often.
 
-    Known triples are never negatives. With `spare_linked`, neither is anybody whom another relation links to the same
-    entity in the same direction: where relations nearly repeat each other, such a one is likely right. With
-    `correct_sampling`, a negative weighs as many entities as it stands for.
+    Known triples are never negatives. With `correct_sampling`, a negative weighs as many entities as it stands for.
     """
 
     def __init__(
@@ -89,14 +87,13 @@ class BatchMaker(Generic[Objects]):
         negatives: int,
         hide_targets: bool = False,
         frequent: Triples | None = None,
-        spare_linked: bool = False,
         correct_sampling: bool = False,
     ) -> None:
         self.train, self.entities, self.relations = train, entities, relations
         self.candidates, self.head_chance = candidates, head_chance
         self.sampler, self.negatives, self.hide_targets = sampler, negatives, hide_targets
         self.frequent = train if frequent is None else frequent
-        self.spare_linked, self.correct_sampling = spare_linked, correct_sampling
+        self.correct_sampling = correct_sampling
         self._numbers = RowNumbering(entities.count)
         self._kinds = RowNumbering(relations.count)
 
@@ -118,9 +115,8 @@ class BatchMaker(Generic[Objects]):
         shared = np.unique(negative) if self.sampler == "shared" else nothing
         if self.sampler == "shared":
             negative = nothing
-        under = np.full(count, ANY, ROW) if self.spare_linked else triples.relation
-        blocked_tails = known_among(topology.outgoing, triples.head, under, rows, shared, self._numbers)
-        blocked_heads = known_among(topology.incoming, triples.tail, under, rows, shared, self._numbers)
+        blocked_tails = known_among(topology.outgoing, triples.head, triples.relation, rows, shared, self._numbers)
+        blocked_heads = known_among(topology.incoming, triples.tail, triples.relation, rows, shared, self._numbers)
         return Batch(
             self.entities.batch(rows, self._targets(triples) if self.hide_targets else None),
             self.relations.batch(kinds),

@@ -184,18 +184,6 @@ def test_a_batch_follows_from_its_generator_alone(sampler: str) -> None:
 
 
 @given(graph=graphs(max_rows=12), seed=st.integers(0, 999))
-def test_whom_another_relation_links_is_spared(graph: RandomGraph, seed: int) -> None:
-    assume(graph.triples)
-    batches = maker(graph, Sampling(1, 4, 1), "shared", False, spare_linked=True)
-    batch = batches.make(some_positions(batches.train.count, seed), np.random.default_rng(seed))
-    links = {(h, t) for h, _, t in to_list(batches.train)}
-    shared = batch.entities.rows[batch.shared].tolist()
-    for i, (head, _, tail) in enumerate(positives(batch)):
-        assert batch.blocked_tails[i].tolist() == [(head, other) in links for other in shared]
-        assert batch.blocked_heads[i].tolist() == [(other, tail) in links for other in shared]
-
-
-@given(graph=graphs(max_rows=12), seed=st.integers(0, 999))
 def test_a_negative_weighs_by_how_rarely_it_is_drawn(graph: RandomGraph, seed: int) -> None:
     assume(graph.triples)
     batches = maker(graph, Sampling(1, 4, 1), "shared", False, correct_sampling=True)
