@@ -8,11 +8,12 @@ from pathlib import Path
 from dkge_dist import api
 
 
-def movies(work: Path, preset: str, nights: int = 1, full: bool = False) -> Path:
-    """The folder of a generated graph; made if it is not there yet."""
-    folder = work / f"{preset}-{nights}{'-full' if full else ''}"
+def movies(work: Path, preset: str, nights: int = 1, full: bool = False, entities: int | None = None) -> Path:
+    """The folder of a generated graph, of another size if `entities` are given; made if it is not there yet."""
+    size = f"-{entities}" if entities else ""
+    folder = work / f"{preset}{size}-{nights}{'-full' if full else ''}"
     if not (folder / "done.json").exists():
-        report = api.synth(folder, preset, nights=nights, full=full)
+        report = api.synth(folder, preset, nights=nights, full=full, entities=entities)
         (folder / "done.json").write_text(json.dumps(report))
     return folder
 

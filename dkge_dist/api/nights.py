@@ -91,7 +91,7 @@ def _line(store: Store, model: ModelManifest) -> list[ModelManifest]:
 
 def _retrain_now(store: Store, model: ModelManifest, policy: str) -> str | None:
     """Why the coming night is to be trained anew, if its number says so."""
-    nights = len(_line(store, model)) - 1
+    nights = sum(manifest.model.facts.get("origin") == "online" for manifest in _line(store, model))
     words = policy.split()
     if words[0] == "every" and nights + 1 >= int(words[1]):
         return f"{policy}: this is night {nights + 1} since the last training"

@@ -33,7 +33,7 @@ from dkge_dist.online.updater import Updated, Updater
 from dkge_dist.shards.shard import Field, Shard
 from dkge_dist.shards.table import LocalTable, Table
 from dkge_dist.store.manifest import ModelManifest, SnapshotManifest, TableEntry
-from dkge_dist.store.models import About, Delta, load_dense, publish_model, save_update
+from dkge_dist.store.models import About, Delta, load_dense, publish_model, save_compact, save_update, wants_compaction
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import load_table
 from dkge_dist.types import ROW, Array, DkgeError, Split, Triples
@@ -123,16 +123,25 @@ def update(
         deltas = (_deltas(tables[0], todo.entities), _deltas(tables[1], todo.relations))
         entry = save_update(staging, parent, target.version, rows, deltas, about)
         published = publish_model(opened, entry, since(began))
+    report["publish_seconds"] = since(publishing)
     return {
-        "version": published.version,
+        "version": _compacted(opened, published),
         **report,
         "parent": parent.version,
-        "publish_seconds": since(publishing),
         "bytes_pulled": 0,
         "bytes_pushed": 0,
         "bytes_written": staging.written,
         "seconds": since(began),
     }
+
+
+def _compacted(store: Store, published: ModelManifest) -> int:
+    """Fold the deltas into a version of the same content once they are many; the version then in force."""
+    if not wants_compaction(published.model):
+        return published.version
+    began = time.monotonic()
+    with store.storage.staging() as staging:
+        return publish_model(store, save_compact(store, staging, published), since(began)).version
 
 
 def _nothing_to_do(parent: ModelManifest, target: SnapshotManifest, began: float) -> Report:

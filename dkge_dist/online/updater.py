@@ -18,7 +18,7 @@ from dkge_dist.learn.step import Loss, NotFiniteError, batch_loss
 from dkge_dist.online.objects import OnlineBatch, OnlineObjects
 from dkge_dist.online.plan import ObjectPlan, UpdatePlan
 from dkge_dist.shards.shard import Field, Optimizer
-from dkge_dist.types import ROW, Array, DkgeError
+from dkge_dist.types import ROW, Array
 
 METRIC = "mrr"
 
@@ -146,10 +146,3 @@ class Updater:
     def _restore(self, kept: Kept) -> None:
         for objects, field, rows, values in kept:
             objects.table.write(field, rows, values)
-
-
-def refuse_foreign(model: dict[str, Any], chosen: dict[str, Any], keys: tuple[str, ...]) -> None:
-    """An update may not change what belongs to the model version."""
-    for key in keys:
-        if model[key] != chosen[key]:
-            raise DkgeError(f"{key}: the model was learnt with {model[key]}, an update cannot make it {chosen[key]}")

@@ -89,26 +89,34 @@ def _lease(root: Path) -> Iterator[None]:
 
 
 def _needed(store: Store, head: Manifest, keep: int) -> set[int]:
-    """Versions to keep: the newest, what is in force, what those stand on, and the changes in between."""
+    """Versions to keep: the newest, what is in force at these and now, what those stand on, and the changes between."""
     newest = store.versions()[-keep:] if keep else []
-    wanted = {head.version, *newest, head.current.snapshot}
-    wanted |= {head.current.model} if head.current.model is not None else set()
+    wanted = {head.version, *newest}
+    for number in list(wanted):
+        in_force = store.manifest(number).current
+        wanted |= {in_force.snapshot, in_force.model or in_force.snapshot}
     wanted -= set(head.current.cleared)
     for number in list(wanted):
         manifest = store.manifest(number)
         if isinstance(manifest, ModelManifest):
             wanted.add(manifest.model.snapshot)
-    snapshots = [n for n in wanted if isinstance(store.manifest(n), SnapshotManifest)]
-    oldest = min(snapshots)
-    for number in snapshots:
-        manifest = store.snapshot_manifest(number)
-        while True:
+    lines = [_line(store, n, head) for n in wanted if isinstance(store.manifest(n), SnapshotManifest)]
+    # Whoever goes from one to another goes over an ancestor of both: after a rollback that may be older than either.
+    meeting = max(set.intersection(*({manifest.version for manifest in line} for line in lines)), default=0)
+    for line in lines:
+        for manifest in line:
             wanted.add(manifest.version)
-            entry = manifest.snapshot
-            if entry.parent is None or (manifest.version <= oldest and entry.base is not None):
+            if manifest.version <= meeting and manifest.snapshot.base is not None:
                 break
-            manifest = store.snapshot_manifest(entry.parent)
     return wanted
+
+
+def _line(store: Store, number: int, head: Manifest) -> list[SnapshotManifest]:
+    """A snapshot, its parent, and so on to the first that was not cleared away."""
+    line = [store.snapshot_manifest(number)]
+    while (parent := line[-1].snapshot.parent) is not None and parent not in head.current.cleared:
+        line.append(store.snapshot_manifest(parent))
+    return line
 
 
 def _digests(store: Store, manifest: Manifest) -> Iterator[str]:

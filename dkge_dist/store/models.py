@@ -17,6 +17,10 @@ from dkge_dist.store.tables import block_rows, load_table, save_bytes, save_delt
 from dkge_dist.types import Array
 
 FIELDS = ("knowledge", "context", "joint")
+COMPACT_AFTER_NIGHTS = 32
+COMPACT_AT_SHARE = 0.25
+COMPACT_FROM_ROWS = 1024
+"""Tables smaller than this are read in no time, however many deltas they have."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,32 @@ def _after(staging: Staging, before: TableEntry, rows: int, delta: Delta | None)
     return TableEntry(
         rows=max(rows, before.rows) if deltas else before.rows, dim=before.dim, base=before.base, deltas=deltas
     )
+
+
+def wants_compaction(entry: ModelEntry) -> bool:
+    """Have the deltas of a table become many, or large against it?"""
+    tables = [*entry.entities.values(), *entry.relations.values()]
+    return any(
+        len(table.deltas) >= COMPACT_AFTER_NIGHTS
+        or sum(delta.rows for delta in table.deltas) > COMPACT_AT_SHARE * table.rows
+        for table in tables
+        if table.rows >= COMPACT_FROM_ROWS
+    )
+
+
+def save_compact(store: Store, staging: Staging, model: ModelManifest) -> ModelEntry:
+    """The same model with its deltas folded into new bases; one table is in memory at a time."""
+    entry = model.model
+    folded = []
+    for tables, block in ((entry.entities, model.block_rows), (entry.relations, None)):
+        folded.append(
+            {
+                field: save_table(staging, load_table(store.storage, table), block or block_rows(table.rows))
+                for field, table in tables.items()
+            }
+        )
+    changed = {"entities": folded[0], "relations": folded[1], "parent": model.version}
+    return entry.model_copy(update={**changed, "facts": {"origin": "compact"}})
 
 
 def publish_model(store: Store, entry: ModelEntry, seconds: float) -> ModelManifest:

@@ -186,3 +186,24 @@ def test_validation_of_an_update_is_that_of_training(store: Path, tmp_path: Path
     report = dkge_dist.update(store)
     found = dkge_dist.evaluate(store, split="valid")
     assert report["valid"]["mrr"] == pytest.approx(found["mrr"])
+
+
+def test_many_deltas_are_folded_into_a_version_of_the_same_content(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    night(tmp_path / "n1.changes", store, ADDED, [])
+    monkeypatch.setattr("dkge_dist.store.models.COMPACT_FROM_ROWS", 0)
+    report = dkge_dist.update(store)
+    compact, before = report["version"], report["version"] - 1
+    opened = Store.open(store)
+    assert opened.model_manifest(compact).model.facts == {"origin": "compact"}
+    assert opened.model_manifest(before).model.entities["joint"].deltas
+    assert not opened.model_manifest(compact).model.entities["joint"].deltas
+    one, other = learnt(store, before), learnt(store, compact)
+    for kind in ("entities", "relations"):
+        for field in ("knowledge", "context", "joint"):
+            assert np.array_equal(getattr(one, kind)[field], getattr(other, kind)[field])
+    assert dkge_dist.check(store)["ok"]
+    night(tmp_path / "n2.changes", store, ["e2\tr0\tnew7"], [])
+    assert dkge_dist.update(store)["emerging_entities"] == 1
+    recomputed(store)

@@ -1,0 +1,103 @@
+"""A night: what it costs at IMDB-13 size, and whether one and the same night costs the same in a larger graph.
+
+For the second question a graph of 32,000 entities and its night are embedded in larger ones: the same triples and the
+same change, the rest another movie graph. Opening the store (reading tables, building neighbour lists) follows the size
+and is reported apart.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.movies import movies, store_of
+from benchmarks.report import options, publish
+from dkge_dist import api
+
+SMALL = 32_000
+SIZES = (SMALL, 320_000, 3_200_000)
+SHORT = ["model.dim=100", "train.max_seconds=20", "train.batch_size=4000", "train.patience=0"]
+
+
+def night_at_full_size(work: Path, preset: str, seconds: float) -> tuple[dict[str, Any], float]:
+    """Update of a night in its own process; (its report, peak GB)."""
+    store = store_of(work, preset)
+    if not any(line["kind"] == "model" for line in api.log(store)["versions"]):
+        words = ["model.dim=100", f"train.max_seconds={seconds}", "train.batch_size=4000"]
+        api.train(store, snapshot="1", settings=words)
+    base = next(line["version"] for line in api.log(store)["versions"] if line["kind"] == "model")
+    command = [sys.executable, "-m", "dkge_dist.cli", "update", str(store), "--since", str(base), "--json"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout), resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e9
+
+
+def embedded(work: Path, size: int) -> Path:
+    """A store with the small graph inside one of `size` entities, a short training, and the night ingested."""
+    small = movies(work, "imdb-13", 1, entities=SMALL)
+    store = work / f"night-in-{size}-store"
+    if store.exists():
+        return store
+    source = work / f"night-in-{size}.tsv"
+    with source.open("w", encoding="utf-8") as out:
+        out.write((small / "snapshot-000.tsv").read_text(encoding="utf-8"))
+        if size > SMALL:
+            around = movies(work, "imdb-13", 0, entities=size - SMALL)
+            for line in (around / "snapshot-000.tsv").open(encoding="utf-8"):
+                head, relation, tail = line.rstrip("\n").split("\t")
+                out.write(f"x{head}\t{relation}\tx{tail}\n")
+    api.ingest(store, source, name="base", valid=200)
+    source.unlink()
+    api.train(store, settings=SHORT)
+    api.ingest(store, small / "night-001.changes", name="night")
+    return store
+
+
+def flat(work: Path, times: int) -> dict[int, dict[str, float]]:
+    """Seconds of the parts of the update by size, medians of several."""
+    out = {}
+    for size in SIZES:
+        store = embedded(work, size)
+        base = next(line["version"] for line in api.log(store)["versions"] if line["kind"] == "model")
+        runs = [api.update(store, since_version=str(base), settings=["online.max_epochs=2", "online.patience=0"])
+                for _ in range(times + 1)][1:]  # fmt: skip
+        keys = ("plan_seconds", "publish_seconds", "learn_seconds", "open_seconds", "trained_triples")
+        out[size] = {key: float(sorted(run[key] for run in runs)[times // 2]) for key in keys}
+    return out
+
+
+def main() -> None:
+    parser = options(__doc__ or "")
+    parser.add_argument("--preset", default="imdb-13")
+    parser.add_argument("--train-seconds", type=float, default=120, help="of the base model at full size")
+    parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--no-flatness", action="store_true")
+    arguments = parser.parse_args()
+    night, memory = night_at_full_size(arguments.work, arguments.preset, arguments.train_seconds)
+    figures: dict[str, tuple[Any, Any]] = {
+        f"update of an {arguments.preset} night, s": (night["seconds"], "<= 120"),
+        "  of which opening the store": (night["open_seconds"], ""),
+        "  peak GB": (memory, "<= 8"),
+        "  bytes written / bytes of changed rows": (_overhead(night), "<= 3"),
+    }
+    result: dict[str, Any] = {"night": night}
+    if not arguments.no_flatness:
+        result["flatness"] = measured = flat(arguments.work, arguments.times)
+        small, large = measured[SIZES[0]], measured[SIZES[-1]]
+        for key, limit in (("plan_seconds", "<= 1.3"), ("publish_seconds", "<= 1.3"), ("learn_seconds", "<= 2")):
+            figures[f"same night, {key}, 3,200,000 against 32,000 entities"] = (large[key] / small[key], limit)
+    publish("bench_night", result, arguments, figures)
+
+
+def _overhead(night: dict[str, Any]) -> float:
+    """`^k` and o* of trained objects, `^c` of emerging ones, 100 numbers each."""
+    new = night["emerging_entities"] + night["emerging_relations"]
+    trained = new + night["affected_entities"] + night["affected_relations"]
+    return float(night["bytes_written"]) / (400 * (2 * trained + new))
+
+
+if __name__ == "__main__":
+    main()
