@@ -121,9 +121,11 @@ def answer(
     anchors = _rows(opened.names[0], [q.anchor for q in questions], [q.where for q in questions])
     kinds = _rows(opened.names[1], [q.relation for q in questions], [q.where for q in questions])
     alive = opened.snapshot.entities_alive
-    for dead in np.flatnonzero(~alive[anchors]):
+    there = alive[anchors] & opened.snapshot.relations_alive[kinds]
+    for dead in np.flatnonzero(~there):
         q = questions[dead]
-        raise DkgeError(f"{q.where}{q.anchor!r} is not in snapshot {opened.snapshot_name!r} (it was in another one)")
+        label = q.relation if alive[anchors[dead]] else q.anchor
+        raise DkgeError(f"{q.where}{label!r} is not in snapshot {opened.snapshot_name!r} (it was in another one)")
     storage = opened.store.storage
     entities = _vectors_of(blocks(storage, entry.entities["joint"]), anchors)
     sign = np.array([1.0 if q.asks_tail else -1.0 for q in questions], np.float32)
@@ -200,7 +202,8 @@ def _questions(head: str | None, relation: str | None, tail: str | None, batch: 
     if head is not None or relation is not None or tail is not None:
         raise UsageError("--batch FILE brings its own questions: no HEAD, RELATION or --tail beside it")
     try:
-        lines = batch.read_text(encoding="utf-8").splitlines()
+        # A line ends as it does in sources: labels may hold what else Python takes for the end of one.
+        lines = [line.removesuffix("\r") for line in batch.read_bytes().decode("utf-8").split("\n")]
     except UnicodeDecodeError as error:
         raise UsageError(f"{batch}: not UTF-8: {error}") from None
     questions = list(_from_lines(batch, lines))

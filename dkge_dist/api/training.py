@@ -25,6 +25,7 @@ from dkge_dist.kernels.batches import bernoulli_head_chance
 from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.kernels.jit import set_threads, threads
 from dkge_dist.learn.batches import BatchMaker
+from dkge_dist.learn.memory import keep_freed_memory
 from dkge_dist.learn.objects import EntityContexts, Form, ObjectBatch, RelationContexts
 from dkge_dist.learn.step import Loss
 from dkge_dist.model.dkge import Dkge
@@ -198,7 +199,8 @@ def _learnt(learner: Learner) -> Learnt:
 
 
 def use_machine(settings: Settings) -> torch.device:
-    """Set the threads, and choose the device."""
+    """Set the threads and how memory is kept, and choose the device."""
+    keep_freed_memory()
     if settings.threads:
         set_threads(settings.threads)
         torch.set_num_threads(settings.threads)

@@ -79,7 +79,7 @@ def show_evaluation(report: dict[str, Any]) -> None:
         f"({report['protocol']} protocol, {report['candidates']:,} candidates)"
     )
     lines = [("all", report["triples"], report), ("  tails", "", report["tail"]), ("  heads", "", report["head"])]
-    if report["leaked"]:
+    if report["leaked"] and report["without_train"]:
         lines.append(("not in train", report["triples"] - report["leaked"], report["without_train"]))
     for name, found in report.get("categories", {}).items():
         lines += [(name, found["triples"], found), ("  tails", "", found["tail"]), ("  heads", "", found["head"])]
@@ -103,9 +103,12 @@ def show_answers(report: dict[str, Any]) -> None:
 def show_log(report: dict[str, Any]) -> None:
     """The versions of a store."""
     columns = ["version", "kind", "name", "parent", "added", "deleted", "emerging_entities", "removed_entities",
-               "train", "valid", "test", "entities", "stored", "epochs", "seconds"]  # fmt: skip
-    lines = [[v.get(c) for c in columns] + [_log_metric(v.get("metrics"))] for v in report["versions"]]
-    table([*(c.removesuffix("_entities") for c in columns), "valid mrr"], lines)
+               "affected_entities", "shards_touched", "train", "valid", "test", "entities", "stored", "epochs",
+               "seconds"]  # fmt: skip
+    lines = [
+        [v.get(c) for c in columns] + [_log_metric(v.get("metrics")), v.get("why", "")] for v in report["versions"]
+    ]
+    table([*(c.removesuffix("_entities").removesuffix("_touched") for c in columns), "valid mrr", ""], lines)
 
 
 def in_words(counts: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from dkge_dist.store.check import parts_of
 from dkge_dist.store.manifest import ClearManifest, Manifest, ModelManifest, RollbackManifest, SnapshotManifest
 from dkge_dist.store.storage import PART_NAME, StoreError
-from dkge_dist.store.store import Store
+from dkge_dist.store.store import MARKER, Store
 from dkge_dist.store.tables import table_parts
 
 
@@ -66,7 +66,8 @@ def clear(
             version = manifest.version
         used = {digest for n in needed for digest in _digests(store, store.manifest(n))}
         before = clock() - grace_seconds
-        parts = [path for path in _part_files(store.path) if path.name not in used and path.stat().st_mtime < before]
+        files = [*(path for path in _part_files(store.path) if path.name not in used), *_half_made(store.path)]
+        parts = [path for path in files if path.stat().st_mtime < before]
         folders = [path for path in (store.path / "staging").glob("*") if path.stat().st_mtime < before]
         size = sum(path.stat().st_size for path in parts)
         if not dry_run:
@@ -134,3 +135,9 @@ def _part_files(root: Path) -> Iterator[Path]:
         for entry in os.scandir(folder):
             if PART_NAME.fullmatch(entry.name):
                 yield Path(entry.path)
+
+
+def _half_made(root: Path) -> Iterator[Path]:
+    """Names that a killed writer had not yet taken, or not yet let go of."""
+    yield from root.glob(f".{MARKER}.*")
+    yield from (root / "versions").glob(".*.json.*")
