@@ -16,6 +16,7 @@ from dkge_dist.graph.labels import Labels
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.succession import Succession, by_change, by_splits, by_union
 from dkge_dist.store.manifest import Manifest
+from dkge_dist.store.models import load_learnt
 from dkge_dist.store.store import Store
 from dkge_dist.types import Split, Triples
 
@@ -180,3 +181,45 @@ class Chain:
         columns = self.names[0].labels(triples.head), self.names[1].labels(triples.relation)
         asked = zip(*columns, self.names[0].labels(triples.tail), strict=True)
         return np.array([triple in self._ever_trained for triple in asked], bool)
+
+
+LEARN = ["model.dim=8", "train.max_epochs=2", "train.batch_size=200", "train.negatives=16", "online.max_epochs=1",
+         "online.retrain_when=never", "threads=1"]  # fmt: skip
+"""Settings with which a small graph is learnt in no time."""
+
+
+def dense(count: int = 400, seed: int = 1, entities: int = 60) -> list[Labelled]:
+    """Random triples over few entities, so that everybody stands in many of them."""
+    columns = np.random.default_rng(seed).integers(0, [[entities], [4], [entities]], (3, count))
+    return sorted({(f"e{h}", f"r{r}", f"e{t}") for h, r, t in columns.T})
+
+
+def fresh_labels(number: int) -> list[Labelled]:
+    """What a night brings: two entities and a relation that nobody knew, and new triples between those known."""
+    new, other = f"new{number}a", f"new{number}b"
+    return [
+        (f"e{number}", "r0", new),
+        (new, "r1", f"e{number + 7}"),
+        (other, "r3", new),
+        (f"e{number + 5}", f"r{number + 10}", f"e{number + 9}"),
+        (f"e{number + 8}", f"r{number + 10}", f"e{number + 3}"),
+    ]
+
+
+def model_in_force(path: Path) -> int | None:
+    return head(path).current.model
+
+
+def vectors(path: Path, version: int) -> dict[str, np.ndarray]:
+    """Every table and dense parameter of a model version, by name."""
+    store = Store.open(path)
+    learnt = load_learnt(store, store.model_manifest(version).model)
+    tables = {f"{kind}/{field}": v for kind in ("entities", "relations") for field, v in getattr(learnt, kind).items()}
+    return {**tables, **learnt.dense}
+
+
+def assert_same_vectors(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
+    """To the bit."""
+    assert one.keys() == other.keys()
+    for name, values in one.items():
+        assert np.array_equal(values, other[name]), name

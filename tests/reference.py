@@ -206,3 +206,42 @@ def encode(
         mix = torch.sigmoid(gate)
         out.append(mix * own + (1 - mix) * context)
     return torch.stack(out)
+
+
+def triples_of(triples: Iterable[Triple], rows: Iterable[int], limit: int, seed: int) -> list[Triple]:
+    """What each row heads, by (tail, relation), then what it ends, by (head, relation): all, or evenly spaced ones."""
+    known, found = set(triples), []
+    for row in rows:
+        heads = sorted((t for t in known if t[0] == row), key=lambda t: (t[2], t[1]))
+        ends = sorted((t for t in known if t[2] == row), key=lambda t: (t[0], t[1]))
+        mine = heads + ends
+        count = min(limit, len(mine))
+        first = combine(seed, row) % max(len(mine), 1)
+        found += [mine[(first + k * len(mine) // count) % len(mine)] for k in range(count)]
+    return found
+
+
+def siblings_of(triples: Iterable[Triple], rows: Sequence[int], limit: int, look_at: int) -> list[tuple[int, int]]:
+    """(place in rows, who else is in the same role to the same neighbour), at most `limit` of each row."""
+    known, found = set(triples), []
+    for place, row in enumerate(rows):
+        mine: list[int] = []
+        for own, other in ((0, 2), (2, 0)):
+            for triple in sorted((t for t in known if t[own] == row), key=lambda t: (t[other], t[1])):
+                beside = sorted((t for t in known if t[other] == triple[other]), key=lambda t: (t[own], t[1]))
+                mine += [t[own] for t in beside[:look_at] if t[1] == triple[1] and t[own] != row]
+        found += [(place, sibling) for sibling in mine[:limit]]
+    return found
+
+
+def attend(hidden: np.ndarray, query: np.ndarray) -> np.ndarray:
+    """Vertices weighted by the softmax of their products with a query, in 64 bits."""
+    score = hidden.astype(np.float64) @ query.astype(np.float64)
+    weight = np.exp(score - score.max())
+    return weight / weight.sum() @ hidden.astype(np.float64)
+
+
+def nearest(query: np.ndarray, table: np.ndarray, alive: Sequence[bool], top: int) -> list[tuple[int, float]]:
+    """Everybody alive sorted by L1 distance, the smaller row first among equals; the first `top`."""
+    distance = {row: float(np.abs(query - table[row]).sum()) for row in range(len(table)) if alive[row]}
+    return sorted(distance.items(), key=lambda pair: (pair[1], pair[0]))[:top]

@@ -1,0 +1,345 @@
+"""Updates that are killed, that race or find the disk full: a reader sees all of the old version or all of the new."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dkge_dist import api
+from dkge_dist.store.storage import StoreError
+from dkge_dist.store.store import Store
+from tests.graphs import (
+    LEARN,
+    assert_same_vectors,
+    assert_sound,
+    dense,
+    everything,
+    fresh_labels,
+    head,
+    vectors,
+    write_changes,
+    write_tsv,
+)
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = [*LEARN, "model.dim=4", "train.max_epochs=1"]
+
+DISTURBED_UPDATE = """
+# Learns once. At the first call that changes the disk it goes on in one fork after the other, each on a fresh copy of
+# the store, the n-th of which is killed at its n-th such call; then again, with a full disk there. Out: a JSON line for
+# each. Kernels run as plain Python, so that no threads are about.
+import errno, json, os, shutil, signal, sys
+from pathlib import Path
+import torch
+from dkge_dist import api
+from tests.store.crash_points import DISK_CALLS
+folder, killed = Path(sys.argv[1]), True
+torch.set_num_threads(1)
+real = {name: getattr(os, name) for name in DISK_CALLS}
+count = crash = 0
+hit = None
+
+def guarded(name):
+    def call(*arguments, **options):
+        global count, hit
+        if crash == 0:
+            restore()
+            trials()
+            install()
+        count += 1
+        if count == crash and killed:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if count == crash and name not in ("unlink", "rmdir"):
+            hit = name
+            raise OSError(errno.ENOSPC, "No space left on device", "a file")
+        return real[name](*arguments, **options)
+    return call
+
+def install():
+    for name in DISK_CALLS:
+        setattr(os, name, guarded(name))
+
+def restore():
+    for name in DISK_CALLS:
+        setattr(os, name, real[name])
+
+def trials():
+    global crash, killed
+    for how in ("killed", "full"):
+        number, status = 0, None
+        while status != 0:
+            number += 1
+            shutil.rmtree(folder / "store", ignore_errors=True)
+            shutil.copytree(folder / "pristine", folder / "store")
+            child = os.fork()
+            if child == 0:
+                crash, killed = number, how == "killed"
+                return
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            shutil.move(folder / "store", folder / f"{how}{number}")
+            print(json.dumps({"how": how, "left": str(folder / f"{how}{number}"), "status": status}), flush=True)
+    os._exit(0)
+
+install()
+try:
+    api.update(folder / "store")
+except OSError as error:
+    restore()
+    assert error.errno == errno.ENOSPC
+    os._exit(3)
+# A full disk does not mind what is taken away from it.
+os._exit(4 if not killed and hit is None and count >= crash else 0)
+"""
+
+
+def store_with_a_night(folder: Path) -> Path:
+    """A small model, and a night that it has not learnt yet."""
+    base = dense(150, entities=20)
+    api.ingest(folder / "store", write_tsv(folder / "base.tsv", base), valid=8, test=8)
+    api.train(folder / "store", settings=SETTINGS)
+    api.ingest(folder / "store", write_changes(folder / "night1.changes", fresh_labels(1), [base[5], base[50]]))
+    return folder / "store"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return store_with_a_night(tmp_path_factory.mktemp("crashes"))
+
+
+@pytest.fixture
+def store(made: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(made, tmp_path / "store"))
+
+
+def numbers(store: Path, version: str | None = None) -> dict[str, Any]:
+    return {key: value for key, value in api.evaluate(store, version=version).items() if key != "seconds"}
+
+
+@pytest.fixture(scope="module")
+def disturbed(made: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What updates left that were disturbed at every call that changes the disk, and how they ended."""
+    folder = tmp_path_factory.mktemp("disturbed")
+    shutil.copytree(made, folder / "pristine")
+    shutil.copytree(made, folder / "store")
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1"}
+    script = [sys.executable, "-c", DISTURBED_UPDATE, str(folder)]
+    done = subprocess.run(script, capture_output=True, text=True, env=environment, timeout=200, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_killed_at_every_call_that_changes_the_disk(made: Path, disturbed: list[dict[str, Any]]) -> None:
+    *crashed, last = [report for report in disturbed if report["how"] == "killed"]
+    assert [report["status"] for report in crashed] == [-signal.SIGKILL] * len(crashed)
+    assert (last["status"], len(crashed) > 20) == (0, True)
+    old, new = numbers(made), numbers(Path(last["left"]))
+    assert (old["version"], new["version"]) == (2, 4)
+    published, learnt_again, dirty = 0, None, []
+    for report in crashed:
+        left = Path(report["left"])
+        found = numbers(left)
+        assert found in (old, new), report
+        published += found == new
+        assert numbers(left, "2") == old
+        dirty += [left] if os.listdir(left / "staging") else []
+        again = api.update(left)
+        assert (again["version"], again.get("unchanged", False)) == (4, found == new)
+        assert_sound(left)
+        if found == old:
+            learnt_again = learnt_again or vectors(left, 4)
+            assert_same_vectors(vectors(left, 4), learnt_again)
+    assert 0 < published < len(crashed)
+    # What the killed ones left behind goes with the next clearing.
+    assert len(dirty) > 20
+    assert api.gc(dirty[-1], keep=9, grace_hours=0)["folders"] == 1
+    assert os.listdir(dirty[-1] / "staging") == []
+    assert_sound(dirty[-1])
+
+
+def test_a_full_disk_at_every_call_that_changes_it(made: Path, disturbed: list[dict[str, Any]]) -> None:
+    *failed, last = [report for report in disturbed if report["how"] == "full"]
+    assert last["status"] == 0
+    assert {report["status"] for report in failed} <= {3, 4}
+    assert sum(report["status"] == 3 for report in failed) > 20
+    old, new = numbers(made), numbers(Path(last["left"]))
+    refused = 0
+    for report in failed:
+        left = Path(report["left"])
+        found = numbers(left)
+        # Only if the directory of versions could not be synced any more, the new one is there in spite of the error.
+        assert found in (old, new), report
+        refused += found == old
+        assert not (left / "staging").exists() or os.listdir(left / "staging") == [], report
+        assert [name for name in os.listdir(left / "versions") if name.startswith(".")] == []
+    assert refused >= len(failed) - 4
+    for report in failed[:: len(failed) // 3]:
+        assert api.update(report["left"])["version"] == 4
+        assert_sound(Path(report["left"]))
+
+
+UPDATES_AT_ONCE = """
+# Two processes that update the same store: neither writes before both have read the model.
+import json, os, sys, time
+from pathlib import Path
+import dkge_dist
+from dkge_dist.api.updating import update
+from dkge_dist.types import DkgeError
+folder, store = Path(sys.argv[1]), sys.argv[2]
+
+def run(me):
+    def wait(done, text):
+        (folder / f"ready-{me}").touch()
+        while len(list(folder.glob("ready-*"))) < 2:
+            time.sleep(0.01)
+    try:
+        report, code = {"version": update(store, progress=wait)["version"]}, 0
+    except DkgeError as error:
+        report, code = {"error": str(error)}, 1
+    (folder / f"report-{me}").write_text(json.dumps(report))
+    os._exit(code)
+
+children = []
+for me in range(2):
+    child = os.fork()
+    if child == 0:
+        run(me)
+    children.append(child)
+print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]))
+"""
+
+
+def test_two_at_once(store: Path, tmp_path: Path) -> None:
+    old = numbers(store)
+    script = [sys.executable, "-c", UPDATES_AT_ONCE, str(tmp_path), str(store)]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    ended = list(enumerate(json.loads(done.stdout)))
+    codes = sorted(code for _, code in ended)
+    assert codes in ([0, 0], [0, 1])
+    for me, code in ended:
+        report = json.loads((tmp_path / f"report-{me}").read_text())
+        assert report["version"] in (4, 5) if code == 0 else "another writer" in report["error"]
+    versions = Store.open(store).versions()
+    assert versions == list(range(1, 4 + codes.count(0)))
+    for version in versions[3:]:
+        assert_same_vectors(vectors(store, version), vectors(store, 4))
+    assert head(store).current.model == versions[-1]
+    assert os.listdir(store / "staging") == []
+    assert_sound(store)
+    assert numbers(store, "2") == old
+    assert api.update(store)["unchanged"]
+
+
+def test_a_flipped_bit_in_a_delta(store: Path) -> None:
+    old = numbers(store)
+    api.update(store)
+    opened = Store.open(store)
+    tables = opened.model_manifest(4).model.entities
+    for field in ("joint", "knowledge"):
+        (delta,) = tables[field].deltas
+        path = opened.storage.part_path(delta.part)
+        whole = path.read_bytes()
+        for place in (0, len(whole) // 2, len(whole) - 1):
+            damaged = bytearray(whole)
+            damaged[place] ^= 16
+            path.write_bytes(damaged)
+            report = api.check(store)
+            assert report["ok"] is False
+            assert [problem["version"] for problem in report["problems"]] == [4]
+            assert f"part {path} is damaged" in report["problems"][0]["problem"]
+            assert numbers(store, "2") == old
+        path.write_bytes(whole)
+    assert_sound(store)
+
+
+def test_a_delta_that_is_gone_or_cut_short(store: Path) -> None:
+    old = numbers(store)
+    api.update(store)
+    opened = Store.open(store)
+    (delta,) = opened.model_manifest(4).model.entities["joint"].deltas
+    path = opened.storage.part_path(delta.part)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-7])
+    for damage in ("truncated or replaced", str(path)):
+        with pytest.raises(StoreError, match=damage):
+            api.evaluate(store)
+        assert any(damage in problem["problem"] for problem in api.check(store)["problems"])
+        assert numbers(store, "2") == old
+        path.unlink(missing_ok=True)
+    api.rollback(store, 3)
+    assert numbers(store) == old
+    assert api.update(store)["version"] == 6
+    assert_sound(store)
+
+
+def test_an_ingest_and_a_rollback_while_an_update_learns(store: Path, tmp_path: Path) -> None:
+    """What was learnt is published on top of what came in between, and says what it was learnt from."""
+
+    def between(done: float, words: str) -> None:
+        if not (tmp_path / "between").exists():
+            (tmp_path / "between").touch()
+            night = write_changes(tmp_path / "night2.changes", fresh_labels(2), [])
+            api.ingest(store, night)
+            api.rollback(store, 3)
+
+    report = api.update(store, progress=between)
+    assert (report["version"], report["snapshot"]) == (6, "night1")
+    assert (head(store).current.snapshot, head(store).current.model) == (3, 6)
+    assert numbers(store)["snapshot"] == "night1"
+    assert_sound(store)
+    api.rollback(store, 4)
+    assert api.update(store, since_version="6")["from"] == "night1"
+    assert_sound(store)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_nights_killed_at_random_moments(tmp_path: Path) -> None:
+    """The command itself, with its threads, from its first moment to its last."""
+    seed = int(time.time())
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    store = store_with_a_night(tmp_path)
+    api.update(store)
+    state = everything(store, "night1")
+
+    def nightly(night: Path) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "dkge_dist.cli", "nightly", str(store), str(night), "--json"]
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    began = time.monotonic()
+    assert nightly(tmp_path / "night1.changes").wait(60) == 0
+    typical = 1.5 * (time.monotonic() - began)
+    for trial in range(2, 27):
+        known = fresh_labels(trial % 9)
+        come = [(h.replace("new", f"new{trial}x"), r, t.replace("new", f"new{trial}x")) for h, r, t in known]
+        gone = chance.sample(sorted(state - set(come)), 2)
+        night = write_changes(tmp_path / f"night{trial}.changes", come, gone)
+        before = Store.open(store).versions()
+        writer = nightly(night)
+        time.sleep(chance.uniform(0, typical))
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+        left = Store.open(store).versions()
+        assert left[: len(before)] == before
+        assert len(left) <= len(before) + 2
+        assert numbers(store)["version"] == head(store).current.model
+        assert_sound(store)
+        report = api.nightly(store, night)
+        assert report["ingest"]["unchanged"] == (len(left) > len(before))
+        assert report["unchanged"] == (len(left) == len(before) + 2)
+        state = state - set(gone) | set(come)
+        assert everything(store, str(head(store).current.snapshot)) == state
+        assert_sound(store)
+        model = Store.open(store).find_model()
+        assert model.model.snapshot == head(store).current.snapshot
