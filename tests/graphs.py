@@ -135,7 +135,7 @@ def listing(folder: Path) -> dict[str, str]:
 
 def assert_sound(path: Path) -> None:
     report = api.check(path)
-    assert report["problems"] == []
+    assert report["problems"] == [], report["problems"]
     assert report["ok"] is True
 
 

@@ -49,7 +49,9 @@ def nightly(
     assert current is not None, "a snapshot was just ingested"
     learnt = _model(opened)
     report: Report = {"ingest": ingested}
-    if learnt is not None and learnt.model.snapshot == current.version:
+    is_learnt = learnt is not None and learnt.model.snapshot == current.version
+    drifted = _drifted(opened) if is_learnt else None
+    if learnt is not None and is_learnt and drifted is None:
         nothing = {"decision": "nothing new to learn", "unchanged": True}
         return {**report, "version": learnt.version, **nothing, "seconds": since(began)}
     if learnt is None:
@@ -57,9 +59,10 @@ def nightly(
         report["train"] = train(store, config=config, settings=chosen, progress=progress, stop=stop)
     else:
         known = settings_of_model(learnt.model.settings, _path(config), chosen)
-        why = _retrain_now(opened, learnt, known.online.retrain_when)
+        # A training that drift asked for and that was stopped is taken up again.
+        why = drifted or _retrain_now(opened, learnt, known.online.retrain_when)
         if why is None:
-            report["update"] = update(store, config=config, settings=chosen, progress=progress)
+            report["update"] = update(store, config=config, settings=chosen, progress=progress, stop=stop)
             why = _drifted(opened)
         if why is not None:
             facts = {"origin": "scratch", "why": why}

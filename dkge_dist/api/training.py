@@ -31,6 +31,7 @@ from dkge_dist.learn.step import Loss
 from dkge_dist.model.dkge import Dkge
 from dkge_dist.shards.shard import TRAINED, Field, Shard, initial_rows
 from dkge_dist.shards.table import LocalTable
+from dkge_dist.store.history import LEARNS
 from dkge_dist.store.manifest import SnapshotManifest
 from dkge_dist.store.models import About, Learnt, publish_model, save_model
 from dkge_dist.store.store import Store
@@ -84,6 +85,7 @@ def train_snapshot(
     device = use_machine(chosen)
     checkpoints = Checkpoints(opened.path / "training" / _key(manifest, chosen))
     with checkpoints.locked():
+        (checkpoints.folder / LEARNS).write_text(str(manifest.version), encoding="utf-8")
         if fresh:
             checkpoints.forget()
         resumed = checkpoints.load("last") is not None

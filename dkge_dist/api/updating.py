@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,11 +66,12 @@ def update(
     shards: int = 1,
     facts: dict[str, Any] | None = None,
     progress: Progress | None = None,
+    stop: Callable[[], bool] | None = None,
 ) -> Report:
     """Bring the model in force (or the one of `since_version`) to a later snapshot, and publish it.
 
     With `plan` nothing is done: the report says what would be. `shards` only matters to it, for the shards touched.
-    `facts` are kept with the version.
+    `facts` are kept with the version. `stop` is asked after every batch; when it says yes, the store stays as it is.
     """
     began = time.monotonic()
     opened = Store.open(Path(store))
@@ -110,7 +111,7 @@ def update(
     model = _load_model(opened, parent, chosen)
     report["open_seconds"] = round(open_seconds + since(loading), 3)
     learning = time.monotonic()
-    done = _learn(night, state, todo, tables, model, chosen, progress)
+    done = _learn(night, state, todo, tables, model, chosen, progress, stop)
     report |= {"epochs": done.epochs, "learn_seconds": since(learning)}
     publishing = time.monotonic()
     counted = {key: report[key] for key in ("added", "deleted", *todo.summary(), "epochs", "shards_touched")}
@@ -211,6 +212,7 @@ def _learn(
     model: Dkge,
     settings: Settings,
     progress: Progress | None,
+    stop: Callable[[], bool] | None,
 ) -> Updated:
     contexts = (
         EntityContexts(state.topology, night.digests[0], night.sampling),
@@ -250,6 +252,7 @@ def _learn(
         settings.online,
         settings.seed,
         progress or (lambda done, words: None),
+        stop or (lambda: False),
     )
     return updater.run()
 

@@ -196,10 +196,10 @@ def update(
     """Learn online what changed since the snapshot that the model was learnt from."""
     from dkge_dist import api
 
-    with progress_bar("update", as_json) as progress:
+    with progress_bar("update", as_json) as progress, stop_requested() as stop:
         report = api.update(
             store, to=to, since_version=since, plan=plan, config=config, settings=settings or (), shards=shards,
-            progress=progress,
+            progress=progress, stop=stop,
         )  # fmt: skip
     emit(report, as_json, show_update)
 

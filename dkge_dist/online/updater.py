@@ -18,7 +18,7 @@ from dkge_dist.learn.step import Loss, NotFiniteError, batch_loss
 from dkge_dist.online.objects import OnlineBatch, OnlineObjects
 from dkge_dist.online.plan import ObjectPlan, UpdatePlan
 from dkge_dist.shards.shard import Field, Optimizer
-from dkge_dist.types import ROW, Array
+from dkge_dist.types import ROW, Array, DkgeError
 
 METRIC = "mrr"
 
@@ -59,11 +59,12 @@ class Updater:
         settings: OnlineSettings,
         seed: int,
         progress: Callable[[float, str], None] = lambda done, words: None,
+        stop: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.plan, self.entities, self.relations, self.maker = plan, entities, relations, maker
         self.validation, self.loss, self.settings, self.seed = validation, loss, settings, seed
-        self.progress, self.clock = progress, clock
+        self.progress, self.stop, self.clock = progress, stop, clock
 
     @property
     def _kinds(self) -> tuple[tuple[OnlineObjects, ObjectPlan], tuple[OnlineObjects, ObjectPlan]]:
@@ -102,6 +103,8 @@ class Updater:
             total += self._learn(self.maker.make(order[first : first + size], rng), rate)
             done = (epoch + min(first + size, count) / count) / self.settings.max_epochs
             self.progress(done, f"epoch {epoch + 1}/{self.settings.max_epochs}")
+            if self.stop():
+                raise DkgeError("the update was stopped; the store is as before, and the same command starts it again")
             if 0 < self.settings.max_seconds <= self.clock() - began:
                 break
         return total / count

@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +16,9 @@ from dkge_dist.store.manifest import ClearManifest, Manifest, ModelManifest, Rol
 from dkge_dist.store.storage import PART_NAME, StoreError
 from dkge_dist.store.store import MARKER, Store
 from dkge_dist.store.tables import table_parts
+
+LEARNS = "snapshot"
+"""In the folder of a training: a file with the version of the snapshot that it learns."""
 
 
 def rollback(store: Store, to: int) -> RollbackManifest:
@@ -49,13 +52,17 @@ def clear(
 ) -> Cleared:
     """Keep the newest `keep` versions and all that these and the present need; free what only others named.
 
-    Parts and unfinished folders younger than the grace period may belong to a writer at work and are left alone.
+    Parts and unfinished folders younger than the grace period may belong to a writer at work and are left alone. What
+    is being learnt is kept, however old; a training that nobody took up again within the grace period goes.
     """
     head = store.head()
     if head is None:
         raise StoreError(f"{store.path}: holds no version")
+    before = clock() - grace_seconds
     with _lease(store.path):
-        needed = _needed(store, head, keep)
+        trainings = {path: _is_abandoned(path, before) for path in (store.path / "training").glob("*")}
+        learning = {n for path, abandoned in trainings.items() if not abandoned for n in _snapshot_of(path)}
+        needed = _needed(store, head, keep, learning)
         gone = [n for n in store.versions() if n not in needed and n not in head.current.cleared]
         gone = [n for n in gone if isinstance(store.manifest(n), SnapshotManifest | ModelManifest)]
         version = None
@@ -65,10 +72,10 @@ def clear(
             store.publish(manifest)
             version = manifest.version
         used = {digest for n in needed for digest in _digests(store, store.manifest(n))}
-        before = clock() - grace_seconds
         files = [*(path for path in _part_files(store.path) if path.name not in used), *_half_made(store.path)]
         parts = [path for path in files if path.stat().st_mtime < before]
         folders = [path for path in (store.path / "staging").glob("*") if path.stat().st_mtime < before]
+        folders += [path for path, abandoned in trainings.items() if abandoned]
         size = sum(path.stat().st_size for path in parts)
         if not dry_run:
             for path in parts:
@@ -89,13 +96,32 @@ def _lease(root: Path) -> Iterator[None]:
         yield
 
 
-def _needed(store: Store, head: Manifest, keep: int) -> set[int]:
+def _is_abandoned(training: Path, before: float) -> bool:
+    """Is nobody at work in the folder of a training, and has nobody been for long?"""
+    if training.stat().st_mtime >= before:
+        return False
+    try:
+        with (training / "lock").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _snapshot_of(training: Path) -> Iterator[int]:
+    """The version of the snapshot that is learnt there, if it says."""
+    with suppress(OSError, ValueError):
+        yield int((training / LEARNS).read_text(encoding="utf-8"))
+
+
+def _needed(store: Store, head: Manifest, keep: int, learning: set[int]) -> set[int]:
     """Versions to keep: the newest, what is in force at these and now, what those stand on, and the changes between."""
     newest = store.versions()[-keep:] if keep else []
     wanted = {head.version, *newest}
     for number in list(wanted):
         in_force = store.manifest(number).current
         wanted |= {in_force.snapshot, in_force.model or in_force.snapshot}
+    wanted |= learning & set(store.versions())
     wanted -= set(head.current.cleared)
     for number in list(wanted):
         manifest = store.manifest(number)

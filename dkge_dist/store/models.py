@@ -14,7 +14,7 @@ from dkge_dist.store.manifest import ModelEntry, ModelManifest, PartEntry, Table
 from dkge_dist.store.storage import Staging, StoreError
 from dkge_dist.store.store import NumberTakenError, Store
 from dkge_dist.store.tables import block_rows, load_table, save_bytes, save_delta, save_table
-from dkge_dist.types import Array
+from dkge_dist.types import ROW, Array
 
 FIELDS = ("knowledge", "context", "joint")
 COMPACT_AFTER_NIGHTS = 32
@@ -98,12 +98,13 @@ def save_update(
 
 
 def _after(staging: Staging, before: TableEntry, rows: int, delta: Delta | None) -> TableEntry:
-    """A table with one more delta; rows that nobody wrote to yet are zeros."""
-    written = [save_delta(staging, delta.rows, delta.values)] if delta is not None and delta.rows.shape[0] else []
-    deltas = [*before.deltas, *written]
-    return TableEntry(
-        rows=max(rows, before.rows) if deltas else before.rows, dim=before.dim, base=before.base, deltas=deltas
-    )
+    """A table with one more delta; rows that nobody wrote to yet are zeros. An empty delta says that it only grew."""
+    rows = max(rows, before.rows)
+    if delta is None:
+        delta = Delta(np.empty(0, ROW), np.empty((0, before.dim), np.float32))
+    needed = delta.rows.shape[0] or rows > before.rows
+    written = [save_delta(staging, delta.rows, delta.values)] if needed else []
+    return TableEntry(rows=rows, dim=before.dim, base=before.base, deltas=[*before.deltas, *written])
 
 
 def wants_compaction(entry: ModelEntry) -> bool:
@@ -137,6 +138,12 @@ def publish_model(store: Store, entry: ModelEntry, seconds: float) -> ModelManif
     while True:
         head = store.head()
         assert head is not None, "a snapshot was learnt, so there is a version"
+        gone = [number for number in (entry.snapshot, entry.parent) if number in head.current.cleared]
+        if gone:
+            raise StoreError(
+                f"{store.path}: version {gone[0]}, which this model stands on, was cleared away meanwhile by "
+                "`dkge gc`; nothing was changed"
+            )
         current = head.current.model_copy(update={"model": head.version + 1})
         manifest = ModelManifest(**store.following(head, seconds), current=current, model=entry)
         try:

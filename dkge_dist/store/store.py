@@ -144,6 +144,7 @@ class Store:
         A version that is not a snapshot stands for the one in force at that version.
         """
         if found := self.snapshot_named(name):
+            self._refuse_cleared(found.version)
             return found
         if name.isdecimal() and int(name) in self.versions():
             return self.snapshot_manifest(self.manifest(int(name)).current.snapshot)

@@ -20,6 +20,8 @@ from tests import reference
 from tests.reference import Context, Triple
 from tests.strategies import RandomGraph, digests, graphs, to_list, to_triples
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 samplings = st.builds(Sampling, st.integers(0, 2**63 - 1), st.integers(1, 8), st.integers(1, 2))
 SAMPLERS = ["shared", "bernoulli"]
 

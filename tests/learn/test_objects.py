@@ -24,6 +24,8 @@ from dkge_dist.types import ROW, Triples
 from tests.reference import Triple
 from tests.strategies import RandomGraph, digests, graphs, to_triples
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 DIM = 8
 FORMS: tuple[Form, Form] = ("ragged", "padded")
 

@@ -19,6 +19,8 @@ from dkge_dist.types import Triples
 from tests import reference
 from tests.strategies import digests, to_list, to_triples
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 ROWS, RELATIONS, DIM = 40, 4, 12
 SAMPLING = Sampling(5, 6, 1)
 

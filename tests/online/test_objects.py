@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +14,6 @@ from dkge_dist.graph.diff import Change
 from dkge_dist.graph.relation_paths import PathCounts
 from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.contexts import Sampling
-from dkge_dist.kernels.jit import set_threads, threads
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.learn.encode import encode, joint_of, pull
 from dkge_dist.learn.objects import EntityContexts, RelationContexts
@@ -30,15 +28,7 @@ DIM = 8
 TOLERANCE = {"rtol": 1e-4, "atol": 1e-5}
 
 
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Batches are so small here that threads would only wait for each other."""
-    before = (threads(), torch.get_num_threads())
-    set_threads(1)
-    torch.set_num_threads(1)
-    yield
-    set_threads(before[0])
-    torch.set_num_threads(before[1])
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 class Kind(NamedTuple):

@@ -22,6 +22,8 @@ from dkge_dist.store.models import load_dense, load_learnt
 from dkge_dist.store.store import Store
 from dkge_dist.types import ROW, Split
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SMALL = ["model.dim=12", "train.max_epochs=2", "train.batch_size=200", "train.negatives=32", "online.max_epochs=2"]
 PAPER = ["model.dim=12", "train.max_epochs=2", "online.max_epochs=2"]
 

@@ -150,7 +150,6 @@ class TestRollback:
         assert (found["entities/context"][:kept] == frozen_before["entities/context"]).all()
         assert numbers(store)["version"] == report["version"]
 
-    @pytest.mark.xfail(reason="tables without a delta do not grow with the others: check finds different shapes")
     def test_a_night_that_brings_nobody(self, store: Path) -> None:
         """Labels of the night that was taken back have rows, though nobody of them is alive."""
         api.rollback(store, 2)
@@ -234,7 +233,6 @@ class TestClear:
         assert [line["version"] for line in api.log(store)["versions"]] == [1, 2, 3, 4, 5, 6, 7]
         assert not (store / "x").exists()
 
-    @pytest.mark.xfail(reason="a snapshot that is asked for by its name is not looked up among the cleared ones")
     def test_cleared_snapshots_are_refused_by_their_names(self, store: Path) -> None:
         api.ingest(store, write_tsv(store.parent / "other.tsv", dense(500, seed=8)), force=True)
         api.update(store)
@@ -272,7 +270,6 @@ class TestClear:
         assert api.update(store)["from"] == "night3"
         assert numbers(store)["snapshot"] == "night4"
 
-    @pytest.mark.xfail(reason="check compares a full snapshot with its parent also when that was cleared away")
     def test_a_full_snapshot_without_its_parent_is_sound(self, store: Path) -> None:
         api.ingest(store, write_tsv(store.parent / "other.tsv", dense(500, seed=8)), force=True)
         api.update(store)
@@ -337,7 +334,6 @@ class TestClear:
         assert Store.open(store).versions() == [1, 2, 3, 4, 5, 6]
         assert_sound(store)
 
-    @pytest.mark.xfail(reason="a training publishes a model of a snapshot that was cleared away while it learnt")
     def test_while_a_training_learns(self, store: Path) -> None:
         """Whoever gives way, what is in force afterwards can be read."""
 
@@ -347,12 +343,11 @@ class TestClear:
                 api.update(store)
                 api.gc(store, keep=1, grace_hours=0)
 
-        with suppress(StoreError):
-            api.train(store, settings=[*LEARN, "seed=5"], progress=between)
+        learnt = api.train(store, settings=[*LEARN, "seed=5"], progress=between)
+        assert current(store)[1] == learnt["version"], "what is being learnt is kept"
         assert numbers(store)["version"] == current(store)[1]
         assert api.update(store)["version"]
 
-    @pytest.mark.xfail(reason="an update publishes a model on tables that were cleared away while it learnt")
     def test_while_an_update_learns_from_an_old_model(self, store: Path) -> None:
         api.train(store, settings=[*LEARN, "seed=5"])
 

@@ -22,6 +22,8 @@ from dkge_dist.train.trainer import StoppedError
 from dkge_dist.types import DkgeError
 from tests.graphs import assert_sound, movies, write_tsv
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 ROOT = Path(__file__).parent.parent.parent
 SMALL = [
     "model.dim=6", "context.cap=5", "train.batch_size=30", "train.negatives=8", "train.max_epochs=4",

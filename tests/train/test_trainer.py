@@ -31,6 +31,8 @@ from dkge_dist.train.trainer import DivergedError, Listener, Measure, Progress, 
 from dkge_dist.types import Array, DkgeError, Split
 from tests.graphs import Chain, Labelled, assert_sound, head, movies, write_tsv
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 TRAIN, VALID = movies(100), [("title1", "director", "person2"), ("title2", "actor", "person9")]
 SMALL = [
     "model.dim=6", "context.cap=5", "train.batch_size=30", "train.negatives=8", "train.max_epochs=3",
