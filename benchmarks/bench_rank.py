@@ -82,7 +82,7 @@ def main() -> None:
     cdist = median_seconds(lambda: by_cdist(joint, triples, known), 3)
     large = model_of(
         store_of(arguments.work, arguments.preset),
-        [f"train.max_seconds={arguments.train_seconds}", "train.batch_size=4000"],
+        ["model.dim=100", f"train.max_seconds={arguments.train_seconds}", "train.batch_size=4000"],
     )
     rng = np.random.default_rng(0)
     some = large[1][Split.TRAIN].take(np.sort(rng.choice(large[1][Split.TRAIN].count, arguments.triples, False)))

@@ -30,7 +30,7 @@ ROUNDS = 5
 def prepared(path: Path) -> Prepared:
     store = Store.open(path)
     manifest = store.snapshot_manifest(1)
-    settings = load_settings(None, [f"train.batch_size={BATCH}"])
+    settings = load_settings(None, ["model.dim=100", f"train.batch_size={BATCH}"])
     return prepare(store.snapshot(manifest), store.dictionaries(manifest), settings, use_machine(settings))
 
 
@@ -51,7 +51,7 @@ def cost(graph: Prepared, steps: int, seed: int) -> dict[str, float]:
 def peak_memory(path: Path, seconds: float) -> tuple[float, dict[str, Any]]:
     """Peak gigabytes of `dkge train`, and what it reported."""
     command = [sys.executable, "-m", "dkge_dist.cli", "train", str(path), "--snapshot", "1", "--fresh", "--json",
-               f"train.max_seconds={seconds}", f"train.batch_size={BATCH}"]  # fmt: skip
+               "model.dim=100", f"train.max_seconds={seconds}", f"train.batch_size={BATCH}"]  # fmt: skip
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e9, json.loads(done.stdout)
 
