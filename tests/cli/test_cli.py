@@ -249,12 +249,14 @@ def test_demo(tmp_path: Path) -> None:
     ended = dkge("demo", "--folder", tmp_path, "--json")
     assert (ended.code, ended.stderr) == (0, "")
     report = ended.json
-    assert set(report) >= {"base", "nights", "check", "seconds"}
+    assert set(report) >= {"base", "train", "evaluate", "answers", "nights", "answers_after", "check", "seconds"}
     assert report["base"]["valid"] == 200
     assert len(report["nights"]) >= 3
-    assert all(set(night) >= NIGHT_KEYS for night in report["nights"])
+    assert all(night["update"]["emerging_entities"] > 0 for night in report["nights"])
+    assert all(question["answers"] for question in (*report["answers"], *report["answers_after"]))
     assert report["check"]["ok"] is True
-    assert api.log(tmp_path / "store")["versions"][-1]["name"] == report["nights"][-1]["to"]
+    last = api.log(tmp_path / "store")["versions"][-1]
+    assert (last["kind"], last["name"]) == ("model", report["nights"][-1]["update"]["snapshot"])
 
 
 class TestSettings:
