@@ -79,7 +79,7 @@ def main() -> None:
     theirs = by_cdist(joint, triples, known)
     same = float(np.mean(np.abs(ours.both - theirs) <= 1))
     seconds = median_seconds(lambda: rank(joint, triples, known), 5)
-    cdist = median_seconds(lambda: by_cdist(joint, triples, known), 3)
+    cdist = median_seconds(lambda: by_cdist(joint, triples, known), 1)
     large = model_of(
         store_of(arguments.work, arguments.preset),
         ["model.dim=100", f"train.max_seconds={arguments.train_seconds}", "train.batch_size=4000"],
