@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -64,14 +63,13 @@ def update(
     config: PathLike | None = None,
     settings: Iterable[str] = (),
     shards: int = 1,
-    facts: dict[str, Any] | None = None,
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Report:
     """Bring the model in force (or the one of `since_version`) to a later snapshot, and publish it.
 
     With `plan` nothing is done: the report says what would be. `shards` only matters to it, for the shards touched.
-    `facts` are kept with the version. `stop` is asked after every batch; when it says yes, the store stays as it is.
+    `stop` is asked after every batch; when it says yes, the store stays as it is.
     """
     began = time.monotonic()
     opened = Store.open(Path(store))
@@ -112,13 +110,11 @@ def update(
     report["open_seconds"] = round(open_seconds + since(loading), 3)
     learning = time.monotonic()
     done = _learn(night, state, todo, tables, model, chosen, progress, stop)
-    report |= {"epochs": done.epochs, "learn_seconds": since(learning)}
+    metrics = _measure(night, state, tables, chosen)
+    report |= {"epochs": done.epochs, "learn_seconds": since(learning), "valid": metrics}
     publishing = time.monotonic()
     counted = {key: report[key] for key in ("added", "deleted", *todo.summary(), "epochs", "shards_touched")}
-    kept = {"origin": "online", **counted, **(facts or {})}
-    metrics = _measure(night, state, tables, chosen)
-    report["valid"] = metrics
-    about = About(chosen.model_dump(mode="json"), metrics, kept, done.history)
+    about = About(chosen.model_dump(mode="json"), metrics, {"origin": "online", **counted}, done.history)
     with opened.storage.staging() as staging:
         rows = (len(night.digests[0]), len(night.digests[1]))
         deltas = (_deltas(tables[0], todo.entities), _deltas(tables[1], todo.relations))

@@ -35,12 +35,13 @@ class Leaves:
     def gradients(self, batch: ObjectBatch) -> Gradients:
         """What to push, once `backward` has run."""
         return {
-            Field.KNOWLEDGE: (batch.rows, _gradient(self.knowledge_BD)),
-            Field.CONTEXT: (batch.vertex_rows, _gradient(self.context_UD)),
+            Field.KNOWLEDGE: (batch.rows, gradient_of(self.knowledge_BD)),
+            Field.CONTEXT: (batch.vertex_rows, gradient_of(self.context_UD)),
         }
 
 
-def _gradient(leaf: Tensor) -> Array:
+def gradient_of(leaf: Tensor) -> Array:
+    """Of a leaf once `backward` has run; zeros where nothing came back to it."""
     if leaf.grad is None:
         return np.zeros(tuple(leaf.shape), np.float32)
     values: Array = leaf.grad.cpu().numpy()

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.ragged import Places
-from dkge_dist.learn.encode import CHUNK, Leaves, encode, features_of
+from dkge_dist.learn.encode import CHUNK, Leaves, encode, features_of, gradient_of
 from dkge_dist.learn.objects import HiddenPairs, ObjectBatch
 from dkge_dist.model.constant_contexts import encode_constant, hidden_features
 from dkge_dist.model.dkge import Encoder
@@ -89,7 +89,7 @@ class OnlineObjects:
             steady = rows[~self._shows_emerging(shown)]
             if not steady.shape[0]:
                 continue
-            batch = self.source.batch(steady)
+            batch = shown if steady.shape == rows.shape else self.source.batch(steady)
             assert isinstance(batch.places, Places)
             self.number[steady] = 1 + known + np.arange(steady.shape[0])
             known += steady.shape[0]
@@ -149,11 +149,11 @@ class OnlineObjects:
 
     def gradients(self, leaves: OnlineLeaves) -> Gradients:
         """The gradients that may be applied: of trained `^k`, and of emerging `^c`."""
-        gradients = {Field.KNOWLEDGE: (leaves.rows, _values(leaves.knowledge_BD))}
+        gradients = {Field.KNOWLEDGE: (leaves.rows, gradient_of(leaves.knowledge_BD))}
         new = self.emerging[leaves.batch.changing.vertex_rows]
         if new.any():
             rows = leaves.batch.changing.vertex_rows[new]
-            gradients[Field.CONTEXT] = (rows, np.ascontiguousarray(_values(leaves.context_UD)[new]))
+            gradients[Field.CONTEXT] = (rows, np.ascontiguousarray(gradient_of(leaves.context_UD)[new]))
         return gradients
 
     @torch.no_grad()
@@ -163,10 +163,3 @@ class OnlineObjects:
             some = rows[first : first + CHUNK].astype(ROW)
             values, _ = self.encode(self.batch(some))
             self.table.write(Field.JOINT, some, values.numpy())
-
-
-def _values(leaf: Tensor) -> Array:
-    if leaf.grad is None:
-        return np.zeros(tuple(leaf.shape), np.float32)
-    values: Array = leaf.grad.numpy()
-    return values

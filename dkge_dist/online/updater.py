@@ -8,12 +8,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from dkge_dist.config import OnlineSettings
 from dkge_dist.learn.batches import Batch, BatchMaker
+from dkge_dist.learn.measure import Measure
 from dkge_dist.learn.step import Loss, NotFiniteError, batch_loss
 from dkge_dist.online.objects import OnlineBatch, OnlineObjects
 from dkge_dist.online.plan import ObjectPlan, UpdatePlan
@@ -21,15 +22,6 @@ from dkge_dist.shards.shard import Field, Optimizer
 from dkge_dist.types import ROW, Array, DkgeError
 
 METRIC = "mrr"
-
-
-class Measure(Protocol):
-    """Validation: the entities whose o* it needs, and what it makes of them."""
-
-    rows: Array
-
-    def measure(self, entities: Array, relations: Array) -> dict[str, float]:
-        """Metrics by o* of `rows` and of all relations."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError
@@ -21,26 +21,18 @@ from dkge_dist.config import TrainSettings
 from dkge_dist.kernels.jit import set_threads
 from dkge_dist.learn.batches import Batch, BatchMaker
 from dkge_dist.learn.encode import joint_of
+from dkge_dist.learn.measure import Measure
 from dkge_dist.learn.objects import ObjectBatch
 from dkge_dist.learn.step import NotFiniteError
 from dkge_dist.train.checkpoints import Checkpoints
 from dkge_dist.train.learner import Learner, Rates
-from dkge_dist.types import ROW, Array, DkgeError
+from dkge_dist.types import ROW, DkgeError
 
 METRIC = "hits@10"
 DIVERGED = 3.0
 """An epoch whose loss is this many times that of the first one (or the margin) is not going anywhere."""
 LEAST_RATE = 0.01
 """Share of the learning rate that a schedule ends at."""
-
-
-class Measure(Protocol):
-    """Validation: the entities whose o* it needs, and what it makes of them."""
-
-    rows: Array
-
-    def measure(self, entities: Array, relations: Array) -> dict[str, float]:
-        """Metrics by o* of `rows` and of all relations."""
 
 
 class StoppedError(DkgeError):
