@@ -1,7 +1,8 @@
-"""Ranks without sorting: count the entities that are closer than the true one, giving a row up as soon as it is not.
+"""Ranks without sorting: count the entities that are closer than the true one, giving rows up as soon as they are not.
 
-Shapes: Q queries, E rows of the table, D dimensions. A few queries share each tile of rows, so that a table of any size
-is read from memory once for many of them.
+Shapes: Q queries, E rows of the table, D dimensions. Rows are taken in tiles that are turned on their side, so that a
+vector unit adds up one dimension of many rows at once, and a tile is given up when all of its rows are too far. Many
+queries share each tile, so that a table of any size is read from memory once for many of them.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from typing import NamedTuple
 import numpy as np
 
 from dkge_dist.kernels.csr import Adjacency, entry, locate
-from dkge_dist.kernels.jit import fast_parallel_kernel, frozen, kernel, prange, subkernel
+from dkge_dist.kernels.jit import frozen, kernel, parallel_kernel, prange, subkernel
 from dkge_dist.types import OFFSET, ROW, Array
 
-STRIDE = 16
-"""Dimensions added up between two looks at the bound."""
+STRIDE = 20
+"""Dimensions added up between two looks at the bound; a multiple of the four that are added in one go."""
 
-QUERIES, TILE = 32, 64
-"""Queries that share a tile, and rows of a tile: both stay in the first-level cache."""
+QUERIES, TILE = 64, 64
+"""Queries that share a tile, and rows of a tile."""
 
 
 class Skips(NamedTuple):
@@ -29,42 +30,72 @@ class Skips(NamedTuple):
 
 
 @subkernel
-def _distance(query_QD, q, table_ED, row, bound):  # type: ignore[no-untyped-def]
-    """‖query − row‖₁, or any number over `bound` once it is certain to be over."""
-    dim = query_QD.shape[1]
-    total = np.float32(0)
-    begin = 0
-    while begin + STRIDE <= dim and total <= bound:
-        for d in range(STRIDE):
-            total += abs(query_QD[q, begin + d] - table_ED[row, begin + d])
-        begin += STRIDE
-    if total <= bound:
-        for d in range(begin, dim):
-            total += abs(query_QD[q, d] - table_ED[row, d])
-    return total
+def _turn(table_ED, candidates, first, tile_DT):  # type: ignore[no-untyped-def]
+    """Fill a tile with candidates from `first` on, dimension by dimension; places past the last one are never close."""
+    for t in range(TILE):
+        if first + t < candidates.shape[0]:
+            row = candidates[first + t]
+            for d in range(tile_DT.shape[0]):
+                tile_DT[d, t] = table_ED[row, d]
+        else:
+            for d in range(tile_DT.shape[0]):
+                tile_DT[d, t] = np.inf
 
 
-@fast_parallel_kernel
+@subkernel
+def _add_up(query_D, tile_DT, bound, total_T):  # type: ignore[no-untyped-def]
+    """Distances of a query to the rows of a tile, dimension after dimension; False once all are over `bound`."""
+    dim = query_D.shape[0]
+    for t in range(TILE):
+        total_T[t] = 0
+    for begin in range(0, dim, STRIDE):
+        d = begin
+        while d + 4 <= min(dim, begin + STRIDE):
+            a, b, c, e = query_D[d], query_D[d + 1], query_D[d + 2], query_D[d + 3]
+            for t in range(TILE):
+                total = total_T[t] + abs(a - tile_DT[d, t])
+                total += abs(b - tile_DT[d + 1, t])
+                total += abs(c - tile_DT[d + 2, t])
+                total_T[t] = total + abs(e - tile_DT[d + 3, t])
+            d += 4
+        while d < min(dim, begin + STRIDE):
+            for t in range(TILE):
+                total_T[t] += abs(query_D[d] - tile_DT[d, t])
+            d += 1
+        near = 0
+        for t in range(TILE):
+            near += total_T[t] <= bound
+        if near == 0:
+            return False
+    return True
+
+
+@parallel_kernel
 def _count_closer(query_QD, bound_Q, table_ED, candidates, skips, closer_Q, equal_Q):  # type: ignore[no-untyped-def]
     blocks = (query_QD.shape[0] + QUERIES - 1) // QUERIES
     for block in prange(blocks):
         first, last = block * QUERIES, min(query_QD.shape[0], (block + 1) * QUERIES)
         left_out = skips.indptr[first:last].copy()
+        tile_DT = np.empty((query_QD.shape[1], TILE), np.float32)
+        total_T = np.empty(TILE, np.float32)
         for q in range(first, last):
             closer_Q[q] = 0
             equal_Q[q] = 0
-        for tile in range(0, candidates.shape[0], TILE):
+        for begin in range(0, candidates.shape[0], TILE):
+            _turn(table_ED, candidates, begin, tile_DT)
+            end = min(candidates.shape[0], begin + TILE)
             for q in range(first, last):
+                bound = bound_Q[q]
+                if not _add_up(query_QD[q], tile_DT, bound, total_T):
+                    continue
                 skip = left_out[q - first]
-                for c in range(tile, min(candidates.shape[0], tile + TILE)):
-                    row = candidates[c]
-                    while skip < skips.indptr[q + 1] and skips.rows[skip] < row:
+                for c in range(begin, end):
+                    while skip < skips.indptr[q + 1] and skips.rows[skip] < candidates[c]:
                         skip += 1
-                    if skip < skips.indptr[q + 1] and skips.rows[skip] == row:
+                    if skip < skips.indptr[q + 1] and skips.rows[skip] == candidates[c]:
                         continue
-                    total = _distance(query_QD, q, table_ED, row, bound_Q[q])
-                    closer_Q[q] += total < bound_Q[q]
-                    equal_Q[q] += total == bound_Q[q]
+                    closer_Q[q] += total_T[c - begin] < bound
+                    equal_Q[q] += total_T[c - begin] == bound
                 left_out[q - first] = skip
 
 
@@ -79,10 +110,13 @@ def count_closer(
     return closer, equal
 
 
-@fast_parallel_kernel
+@parallel_kernel
 def _distances_to(query_QD, table_ED, rows, out_Q):  # type: ignore[no-untyped-def]
     for q in prange(query_QD.shape[0]):
-        out_Q[q] = _distance(query_QD, q, table_ED, rows[q], np.float32(np.inf))
+        total = np.float32(0)
+        for d in range(query_QD.shape[1]):
+            total += abs(query_QD[q, d] - table_ED[rows[q], d])
+        out_Q[q] = total
 
 
 def distances_to(query_QD: Array, table_ED: Array, rows: Array) -> Array:
