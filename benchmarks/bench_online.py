@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.published import add_source, published_store, trained
+from benchmarks.published import TIME_LIMIT, add_source, published_store, trained
 from benchmarks.report import options, publish
 from dkge_dist import api
 from dkge_dist.evaluate.link_prediction import Joint, metrics, rank
@@ -48,7 +48,7 @@ def interval(online: Array, scratch: Array) -> list[float]:
 
 
 def one_seed(store: Path, seed: int, settings: list[str]) -> dict[str, Any]:
-    words = [f"seed={seed}", *settings]
+    words = [f"seed={seed}", TIME_LIMIT, *settings]
     base = trained(store, "snapshot1", "default", words)
     result: dict[str, Any] = {"seed": seed, "scratch_seconds": base["seconds"]}
     since = str(base["version"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
-from benchmarks.published import add_source, published_store, trained
+from benchmarks.published import TIME_LIMIT, add_source, published_store, trained
 from benchmarks.report import options, publish
 from dkge_dist import api
 
@@ -39,15 +39,13 @@ def main() -> None:
     parser = options(__doc__ or "")
     add_source(parser)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--max-seconds", type=float, default=1800, help="limit of each training")
     parser.add_argument("--no-paper", action="store_true", help="leave the published method out")
     parser.add_argument("settings", nargs="*", metavar="key=value", help="settings of the default preset's runs")
     arguments = parser.parse_args()
     store = published_store(arguments)
-    limit = f"train.max_seconds={arguments.max_seconds}"
     runs = []
     for seed in range(1, arguments.seeds + 1):
-        runs.append(learnt(store, "default", [f"seed={seed}", limit, *arguments.settings]))
+        runs.append(learnt(store, "default", [f"seed={seed}", TIME_LIMIT, *arguments.settings]))
         print(f"seed {seed}: {runs[-1]['test']} in {runs[-1]['seconds']:.0f} s", flush=True)
     result: dict[str, Any] = {"default": runs}
     figures = {f"{m} (mean of seeds)": (statistics.mean(r["test"][m] for r in runs), ASKED[m]) for m in METRICS}

@@ -12,6 +12,8 @@ from dkge_dist.store.manifest import ModelManifest
 from dkge_dist.store.store import Store
 
 SOURCE = Path("../shared/data/YAGO-3SP")
+TIME_LIMIT = "train.max_seconds=1800"
+"""Of a training from scratch. One word for all benchmarks, so that they find each other's models."""
 
 
 def add_source(parser: argparse.ArgumentParser) -> None:
