@@ -1,4 +1,4 @@
-"""Learning from scratch: a snapshot becomes a model version."""
+"""Learning from scratch: a snapshot becomes a model version, here or on a cluster."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
@@ -29,16 +29,24 @@ from dkge_dist.learn.memory import keep_freed_memory
 from dkge_dist.learn.objects import EntityContexts, Form, ObjectBatch, RelationContexts
 from dkge_dist.learn.step import Loss
 from dkge_dist.model.dkge import Dkge
-from dkge_dist.shards.shard import TRAINED, Field, Shard, initial_rows
-from dkge_dist.shards.table import LocalTable
+from dkge_dist.shards.plan import ShardPlan
+from dkge_dist.shards.shard import TRAINED, Field, Shard, Start
+from dkge_dist.shards.table import LocalTable, Table
 from dkge_dist.store.history import LEARNS
 from dkge_dist.store.manifest import SnapshotManifest
-from dkge_dist.store.models import About, Learnt, publish_model, save_model
+from dkge_dist.store.models import About, Tables, publish_model, save_model, save_small
+from dkge_dist.store.storage import Staging
 from dkge_dist.store.store import Store
+from dkge_dist.store.tables import save_table
 from dkge_dist.train.checkpoints import Checkpoints
 from dkge_dist.train.learner import Learner
-from dkge_dist.train.trainer import METRIC, Listener, Trainer
-from dkge_dist.types import ROW, DkgeError, Split, UsageError
+from dkge_dist.train.trainer import METRIC, DivergedError, Listener, StoppedError, Trainer
+from dkge_dist.train.trainer import Progress as Done
+from dkge_dist.types import ROW, Array, DkgeError, Split, Triples, UsageError
+
+if TYPE_CHECKING:
+    from dkge_dist.cluster.session import Place
+    from dkge_dist.cluster.workers import Worker
 
 VOLATILE = {"threads", "device"}
 """Settings that change how fast a training is, not what it is: it may be resumed with others."""
@@ -53,21 +61,38 @@ def train(
     settings: Iterable[str] = (),
     fresh: bool = False,
     tensorboard: PathLike | None = None,
+    shards: int | None = None,
+    workers: int = 1,
+    address: str | None = None,
+    wait_seconds: float | None = None,
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Report:
     """Learn a snapshot (the one in force by default) from scratch and publish the model as the next version.
 
     A training that was interrupted is resumed, unless `fresh`. `stop` is asked after every batch; when it says yes, a
-    checkpoint is left and the training ends with an error.
+    checkpoint is left and the training ends with an error. With `shards` it runs on Ray.
     """
+    place = place_of(shards, workers, address, wait_seconds)
     chosen = load_settings(Path(config) if config else None, settings, preset)
     opened = Store.open(Path(store))
     manifest = opened.find_snapshot(snapshot) if snapshot else opened.current_snapshot()
     if manifest is None:
         raise DkgeError(f"{store}: holds no snapshot yet; `dkge ingest {store} SOURCE` brings one")
     facts = {"origin": "scratch", "preset": preset}
-    return train_snapshot(opened, manifest, chosen, facts, fresh, tensorboard, progress, stop)
+    return train_snapshot(opened, manifest, chosen, facts, fresh, tensorboard, progress, stop, place)
+
+
+def place_of(shards: int | None, workers: int, address: str | None, wait_seconds: float | None) -> Place | None:
+    """Where to work: None is here, without Ray."""
+    if shards is None:
+        if workers != 1 or address is not None:
+            raise UsageError("--workers and --address go with --shards N: without shards no Ray is used")
+        return None
+    from dkge_dist.cluster.session import Place
+
+    place = Place(shards, workers, address)
+    return place if wait_seconds is None else Place(shards, workers, address, wait_seconds)
 
 
 def train_snapshot(
@@ -79,38 +104,37 @@ def train_snapshot(
     tensorboard: PathLike | None = None,
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
+    place: Place | None = None,
 ) -> Report:
     """Train with settings that are settled; `facts` are what the version says of its origin."""
     began = time.monotonic()
-    device = use_machine(chosen)
-    checkpoints = Checkpoints(opened.path / "training" / _key(manifest, chosen))
+    checkpoints = Checkpoints(opened.path.resolve() / "training" / _key(manifest, chosen))
     with checkpoints.locked():
         (checkpoints.folder / LEARNS).write_text(str(manifest.version), encoding="utf-8")
         if fresh:
             checkpoints.forget()
         resumed = checkpoints.load("last") is not None
-        prepared = prepare(opened.snapshot(manifest), opened.dictionaries(manifest), chosen, device)
-        with _listener(checkpoints, tensorboard, progress, stop) as listener:
-            trainer = Trainer(
-                prepared.maker, prepared.learner, prepared.validation, checkpoints, chosen.train, chosen.seed, listener
-            )
-            done = trainer.run()
+        ground = Ground.of(opened.snapshot(manifest), opened.dictionaries(manifest), chosen)
+        learn = _learn_here if place is None else _learn_on(place, manifest.block_rows)
+        with (
+            _listener(checkpoints, tensorboard, progress, stop) as listener,
+            learn(ground, chosen, checkpoints, listener) as learnt,
+        ):
             if progress is not None:
                 progress(1.0, "writing the model")
-            learner, alive = prepared.learner, prepared.alive
-            learner.materialise((prepared.maker.entities, prepared.maker.relations), alive)
-        speeds = [line["triples_per_second"] for line in done.history]
-        facts = facts | {
-            "epochs": done.epoch,
-            "seconds": round(done.seconds, 3),
-            "triples_per_second": float(np.median(speeds)),
-            "threads": threads(),
-            "device": str(device),
-        }
-        about = About(chosen.model_dump(mode="json"), done.best, facts, done.history)
-        with opened.storage.staging() as staging:
-            entry = save_model(staging, manifest.version, _learnt(learner), about, manifest.block_rows)
-            published = publish_model(opened, entry, since(began))
+            done = learnt.done
+            speeds = [line["triples_per_second"] for line in done.history]
+            facts = facts | {
+                "epochs": done.epoch,
+                "seconds": round(done.seconds, 3),
+                "triples_per_second": float(np.median(speeds)),
+                **learnt.facts,
+            }
+            about = About(chosen.model_dump(mode="json"), done.best, facts, done.history)
+            with opened.storage.staging() as staging:
+                tables = (learnt.save_entities(staging, manifest.block_rows), save_small(staging, learnt.relations))
+                entry = save_model(staging, manifest.version, tables, learnt.dense, about)
+                published = publish_model(opened, entry, since(began))
         checkpoints.remove()
     return {
         "version": published.version,
@@ -119,11 +143,160 @@ def train_snapshot(
         "best_valid": done.best.get(METRIC),
         "valid": done.best,
         "resumed": resumed,
-        "entities": int(alive[0].shape[0]),
-        "relations": int(alive[1].shape[0]),
+        "entities": int(ground.alive[0].shape[0]),
+        "relations": int(ground.alive[1].shape[0]),
         "dim": chosen.model.dim,
         "bytes_written": staging.written,
         "total_seconds": since(began),
+    }
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What a training needs of a snapshot: arrays alone, so that workers on one machine can share them."""
+
+    train: Triples
+    valid: Triples
+    topology: Topology
+    paths: PathCounts
+    digests: tuple[Array, Array]
+    alive: tuple[Array, Array]
+
+    @staticmethod
+    def of(snapshot: Snapshot, names: tuple[Dictionary, Dictionary], settings: Settings) -> Ground:
+        """Of a snapshot; entities and relations alive are given by their rows."""
+        train = snapshot.triples(Split.TRAIN)
+        if not train.count:
+            raise DkgeError("the snapshot has no train triples to learn from")
+        assert all(len(kind) == kind.digests.shape[0] for kind in names), "kernels index digests by row"
+        topology = Topology.of(train, len(names[0]))
+        return Ground(
+            train,
+            snapshot.triples(Split.VALID),
+            topology,
+            PathCounts.of(topology, train, len(names[1]), settings.context.path_length),
+            (names[0].digests, names[1].digests),
+            (
+                np.flatnonzero(snapshot.entities_alive).astype(ROW),
+                np.flatnonzero(snapshot.relations_alive).astype(ROW),
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a training, wherever it ran: how it went, and what is to be stored."""
+
+    done: Done
+    save_entities: Callable[[Staging, int], Tables]
+    relations: dict[str, Array]
+    dense: dict[str, Array]
+    facts: dict[str, Any]
+
+
+@contextmanager
+def _learn_here(ground: Ground, settings: Settings, checkpoints: Checkpoints, listener: Listener) -> Iterator[Outcome]:
+    """In this process."""
+    device = use_machine(settings)
+    tables = local_tables(ground, settings)
+    prepared = assemble(ground, settings, device, tables)
+    learner = prepared.learner
+    trainer = Trainer(
+        prepared.maker, learner, prepared.validation, checkpoints, settings.train, settings.seed, listener
+    )
+    done = trainer.run()
+    learner.materialise((prepared.maker.entities, prepared.maker.relations), ground.alive)
+
+    def save(staging: Staging, block_rows: int) -> Tables:
+        return {name: save_table(staging, values, block_rows) for name, values in by_name(tables[0]).items()}
+
+    facts = {"threads": threads(), "device": str(device)}
+    yield Outcome(done, save, by_name(tables[1]), _dense(learner), facts)
+
+
+Learn = Callable[[Ground, Settings, Checkpoints, Listener], Any]
+
+
+def _learn_on(place: Place, block_rows: int) -> Learn:
+    """On a Ray cluster."""
+    from dkge_dist.cluster.session import connected, shard_actors
+    from dkge_dist.cluster.training import Driver, fit
+
+    @contextmanager
+    def learn(ground: Ground, settings: Settings, checkpoints: Checkpoints, listener: Listener) -> Iterator[Outcome]:
+        plan = ShardPlan(ground.digests[0].shape[0], block_rows, place.shards)
+        row_bytes = settings.model.dim * 4 * len(Field) + 4 * len(TRAINED)
+        cpus = settings.threads or 1
+        with connected(place, place.workers * cpus), shard_actors(place, plan, row_bytes) as actors:
+            job = TrainingJob(ground, settings, checkpoints.folder)
+            driver = Driver(listener.on_batch, listener.on_epoch, listener.stop)
+            use_gpu = _cluster_gpus(settings, place)
+            outcome = fit(learn_part, job, place, plan, actors, cpus, use_gpu, checkpoints.folder, driver)
+            if "error" in outcome:
+                kinds = {"StoppedError": StoppedError, "DivergedError": DivergedError}
+                raise kinds.get(outcome["error"], DkgeError)(outcome["message"])
+            from dkge_dist.cluster.table import RayTable
+
+            table = RayTable(plan, actors, outcome["attempt"], settings.model.dim)
+            facts = {**outcome["facts"], "shards": place.shards, "workers": place.workers, "shard_stats": table.stats()}
+            yield Outcome(
+                Done(**outcome["done"]),
+                lambda staging, _: table.save_tables(staging),
+                outcome["relations"],
+                outcome["dense"],
+                facts,
+            )
+
+    return learn
+
+
+def _cluster_gpus(settings: Settings, place: Place) -> bool:
+    """Do workers get a GPU each?"""
+    if settings.device != "auto":
+        return settings.device.startswith("cuda")
+    from dkge_dist.cluster.session import gpus
+
+    return gpus() >= place.workers
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """What all workers of a training are given."""
+
+    ground: Ground
+    settings: Settings
+    folder: Path
+
+
+def learn_part(worker: Worker, job: TrainingJob) -> dict[str, Any]:
+    """One worker's part of a training: what `_learn_here` does alone."""
+    ground, settings = job.ground, job.settings
+    use_machine(settings.model_copy(update={"threads": settings.threads or 1, "device": str(worker.device)}))
+    entities = worker.table(start_of(ground, settings, 0))
+    relations = worker.replicated(_start_values(start_of(ground, settings, 1)))
+    prepared = assemble(
+        ground, settings, worker.device, (entities, relations), (worker.rank, worker.world), worker.add_up
+    )
+    trainer = Trainer(
+        prepared.maker,
+        prepared.learner,
+        prepared.validation,
+        worker.checkpoints(job.folder),
+        settings.train,
+        settings.seed,
+        Listener(worker.report, worker.add_line, worker.stopping),
+        worker.clock,
+        worker.agreed,
+    )
+    done = trainer.run()
+    mine = ground.alive[0][worker.rank :: worker.world]
+    prepared.learner.materialise((prepared.maker.entities, prepared.maker.relations), (mine, ground.alive[1]))
+    return {
+        "done": asdict(done),
+        "attempt": entities.attempt,
+        "relations": by_name(relations),
+        "dense": _dense(prepared.learner),
+        "facts": {"threads": threads(), "device": str(worker.device)},
     }
 
 
@@ -134,70 +307,84 @@ class Prepared:
     maker: BatchMaker[ObjectBatch]
     learner: Learner
     validation: Validation
-    alive: tuple[np.ndarray, np.ndarray]
+    alive: tuple[Array, Array]
 
 
 def prepare(
     snapshot: Snapshot, names: tuple[Dictionary, Dictionary], settings: Settings, device: torch.device
 ) -> Prepared:
+    """A training in this process, at its start."""
+    ground = Ground.of(snapshot, names, settings)
+    return assemble(ground, settings, device, local_tables(ground, settings))
+
+
+def assemble(
+    ground: Ground,
+    settings: Settings,
+    device: torch.device,
+    tables: tuple[Table, Table],
+    part: tuple[int, int] = (0, 1),
+    add_up: Callable[[list[torch.Tensor]], None] = lambda tensors: None,
+) -> Prepared:
     """A batch maker over the graph, a learner at its start values, and the validation sample."""
-    train = snapshot.triples(Split.TRAIN)
-    if not train.count:
-        raise DkgeError("the snapshot has no train triples to learn from")
-    assert all(len(kind) == kind.digests.shape[0] for kind in names), "kernels index digests by row"
     form: Form = "ragged" if device.type == "cpu" else "padded"
-    context = settings.context
+    context, train = settings.context, settings.train
     sampling = Sampling(settings.seed, context.cap, context.hops)
-    topology = Topology.of(train, len(names[0]))
-    paths = PathCounts.of(topology, train, len(names[1]), context.path_length)
-    alive = (
-        np.flatnonzero(snapshot.entities_alive).astype(ROW),
-        np.flatnonzero(snapshot.relations_alive).astype(ROW),
-    )
     maker = BatchMaker(
-        train,
-        EntityContexts(topology, names[0].digests, sampling, form),
-        RelationContexts(paths, names[1].digests, sampling, form),
-        alive[0],
-        bernoulli_head_chance(*train, len(names[1])),
-        settings.train.sampler,
-        settings.train.negatives,
-        settings.train.hide_targets,
-        correct_sampling=settings.train.correct_sampling,
+        ground.train,
+        EntityContexts(ground.topology, ground.digests[0], sampling, form),
+        RelationContexts(ground.paths, ground.digests[1], sampling, form),
+        ground.alive[0],
+        bernoulli_head_chance(*ground.train, ground.digests[1].shape[0]),
+        train.sampler,
+        train.negatives,
+        train.hide_targets,
+        correct_sampling=train.correct_sampling,
+        part=part,
     )
     learner = Learner(
         Dkge(settings.model.dim, settings.model.entity_layers, settings.model.relation_layers, settings.seed % 2**63),
-        (_table(len(names[0]), settings, 0), _table(len(names[1]), settings, 1)),
-        Loss(settings.train.loss, settings.train.margin),
-        settings.train.optimizer,
+        tables,
+        Loss(train.loss, train.margin),
+        train.optimizer,
         device,
+        add_up,
     )
-    return Prepared(maker, learner, validation_of(snapshot, topology, alive[0], settings), alive)
+    validation = validation_of(ground.valid, ground.topology, ground.alive[0], settings)
+    return Prepared(maker, learner, validation, ground.alive)
 
 
-def validation_of(snapshot: Snapshot, topology: Topology, alive: np.ndarray, settings: Settings) -> Validation:
+def validation_of(valid: Triples, topology: Topology, alive: Array, settings: Settings) -> Validation:
     """The validation sample of a snapshot."""
     limits = (settings.train.valid_triples, settings.train.valid_candidates)
     rng = np.random.default_rng([settings.seed, 2])
-    return Validation(snapshot.triples(Split.VALID), topology, alive, *limits, rng)
+    return Validation(valid, topology, alive, *limits, rng)
 
 
-def _table(rows: int, settings: Settings, kind: int) -> LocalTable:
-    """A table at its start values."""
-    rng = np.random.default_rng([settings.seed, kind])
-    dim = settings.model.dim
-    values = {field: initial_rows(rows, dim, rng, settings.train.init_scale) for field in TRAINED}
-    return LocalTable(Shard({**values, Field.JOINT: np.zeros((rows, dim), np.float32)}))
+def start_of(ground: Ground, settings: Settings, kind: int) -> Start:
+    """The start values of entities (0) or relations (1)."""
+    rows = int(ground.digests[kind].shape[0])
+    return Start((settings.seed, kind), rows, settings.model.dim, settings.train.init_scale)
 
 
-def _learnt(learner: Learner) -> Learnt:
-    entities, relations = (cast(LocalTable, table).shard.values for table in learner.tables)
-    dense = {name: value.detach().cpu().numpy() for name, value in learner.model.state_dict().items()}
-    return Learnt(
-        {field.value: values for field, values in entities.items()},
-        {field.value: values for field, values in relations.items()},
-        dense,
-    )
+def _start_values(start: Start) -> dict[Field, Array]:
+    values = {field: start.run(field, 0, start.rows) for field in TRAINED}
+    return {**values, Field.JOINT: np.zeros((start.rows, start.dim), np.float32)}
+
+
+def local_tables(ground: Ground, settings: Settings) -> tuple[LocalTable, LocalTable]:
+    """Both tables in this process, at their start values."""
+    entities, relations = (LocalTable(Shard(_start_values(start_of(ground, settings, kind)))) for kind in (0, 1))
+    return entities, relations
+
+
+def by_name(table: Table) -> dict[str, Array]:
+    """The vectors of a table in this process, by the names that the store has for them."""
+    return {field.value: values for field, values in cast(LocalTable, table).shard.values.items()}
+
+
+def _dense(learner: Learner) -> dict[str, Array]:
+    return {name: value.detach().cpu().numpy() for name, value in learner.model.state_dict().items()}
 
 
 def use_machine(settings: Settings) -> torch.device:

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 
 from dkge_dist.api.reports import PathLike, Progress, Report, since
-from dkge_dist.api.training import use_machine, validation_of
+from dkge_dist.api.tables import OpenTables, save_rows, tables_here, tables_on
+from dkge_dist.api.training import place_of, use_machine, validation_of
 from dkge_dist.config import Settings, settings_of_model
 from dkge_dist.evaluate.validation import Validation
 from dkge_dist.graph.affected import GraphState, find_affected
@@ -29,12 +30,12 @@ from dkge_dist.online.objects import OnlineObjects
 from dkge_dist.online.plan import ObjectPlan, RelationIndex, UpdatePlan, plan_update
 from dkge_dist.online.start import random_start, warm_start
 from dkge_dist.online.updater import Updated, Updater
-from dkge_dist.shards.shard import Field, Shard
-from dkge_dist.shards.table import LocalTable, Table
-from dkge_dist.store.manifest import ModelManifest, SnapshotManifest, TableEntry
-from dkge_dist.store.models import About, Delta, load_dense, publish_model, save_compact, save_update, wants_compaction
+from dkge_dist.shards.shard import Field
+from dkge_dist.shards.table import Table
+from dkge_dist.store.manifest import ModelManifest, SnapshotManifest
+from dkge_dist.store.models import About, Deltas, load_dense, publish_model, save_compact, save_update, wants_compaction
+from dkge_dist.store.storage import Staging
 from dkge_dist.store.store import Store
-from dkge_dist.store.tables import load_table
 from dkge_dist.types import ROW, Array, DkgeError, Split, Triples
 
 Digests = tuple[Array, Array]
@@ -62,16 +63,21 @@ def update(
     plan: bool = False,
     config: PathLike | None = None,
     settings: Iterable[str] = (),
-    shards: int = 1,
+    shards: int | None = None,
+    address: str | None = None,
+    wait_seconds: float | None = None,
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Report:
     """Bring the model in force (or the one of `since_version`) to a later snapshot, and publish it.
 
-    With `plan` nothing is done: the report says what would be. `shards` only matters to it, for the shards touched.
-    `stop` is asked after every batch; when it says yes, the store stays as it is.
+    With `plan` nothing is done: the report says what would be. With `shards` the entities lie in so many Ray actors; a
+    plan tells which of them would be written to. `stop` is asked after every batch; when it says yes, the store stays
+    as it is.
     """
     began = time.monotonic()
+    place = None if plan else place_of(shards, 1, address, wait_seconds)
+    count = shards or 1
     opened = Store.open(Path(store))
     parent = opened.find_model(since_version)
     target = opened.find_snapshot(to) if to else opened.current_snapshot()
@@ -95,38 +101,39 @@ def update(
         "added": night.diff.added.count,
         "deleted": night.diff.deleted.count,
         **todo.summary(),
-        "shards_touched": len(todo.shards(parent.block_rows, shards)),
-        "shards_total": shards,
+        "shards_touched": len(todo.shards(parent.block_rows, count)),
+        "shards_total": count,
         "open_seconds": open_seconds,
         "plan_seconds": since(planned),
     }
     if plan:
         blocks = todo.blocks(parent.block_rows)
         shown = {"blocks_touched": len(blocks), "blocks_total": -(-len(night.digests[0]) // parent.block_rows)}
-        return {**report, **shown, "shards": todo.shards(parent.block_rows, shards), "seconds": since(began)}
+        return {**report, **shown, "shards": todo.shards(parent.block_rows, count), "seconds": since(began)}
     loading = time.monotonic()
-    tables = _load_tables(opened, parent, night.digests)
-    model = _load_model(opened, parent, chosen)
-    report["open_seconds"] = round(open_seconds + since(loading), 3)
-    learning = time.monotonic()
-    done = _learn(night, state, todo, tables, model, chosen, progress, stop)
-    metrics = _measure(night, state, tables, chosen)
-    report |= {"epochs": done.epochs, "learn_seconds": since(learning), "valid": metrics}
-    publishing = time.monotonic()
-    counted = {key: report[key] for key in ("added", "deleted", *todo.summary(), "epochs", "shards_touched")}
-    about = About(chosen.model_dump(mode="json"), metrics, {"origin": "online", **counted}, done.history)
-    with opened.storage.staging() as staging:
-        rows = (len(night.digests[0]), len(night.digests[1]))
-        deltas = (_deltas(tables[0], todo.entities), _deltas(tables[1], todo.relations))
-        entry = save_update(staging, parent, target.version, rows, deltas, about)
-        published = publish_model(opened, entry, since(began))
+    rows = (len(night.digests[0]), len(night.digests[1]))
+    opening = tables_here(opened, parent, rows) if place is None else tables_on(place, opened, parent, rows)
+    with opening as tables:
+        model = _load_model(opened, parent, chosen)
+        report["open_seconds"] = round(open_seconds + since(loading), 3)
+        learning = time.monotonic()
+        both = (tables.entities, tables.relations)
+        done = _learn(night, state, todo, both, model, chosen, progress, stop)
+        metrics = _measure(night, state, both, chosen)
+        report |= {"epochs": done.epochs, "learn_seconds": since(learning), "valid": metrics}
+        publishing = time.monotonic()
+        with opened.storage.staging() as staging:
+            deltas = (tables.save(staging, _write_set(todo.entities)), _save_relations(staging, tables, todo.relations))
+            report |= tables.moved(report["shards_touched"])
+            counted = {key: report[key] for key in ("added", "deleted", *todo.summary(), "epochs", "shards_touched")}
+            about = About(chosen.model_dump(mode="json"), metrics, {"origin": "online", **counted}, done.history)
+            entry = save_update(staging, parent, target.version, rows, deltas, about)
+            published = publish_model(opened, entry, since(began))
     report["publish_seconds"] = since(publishing)
     return {
         "version": _compacted(opened, published),
         **report,
         "parent": parent.version,
-        "bytes_pulled": 0,
-        "bytes_pushed": 0,
         "bytes_written": staging.written,
         "seconds": since(began),
     }
@@ -182,13 +189,6 @@ def _open_night(store: Store, parent: ModelManifest, target: SnapshotManifest, s
         digests,
         Sampling(settings.seed, settings.context.cap, settings.context.hops),
     )
-
-
-def _load_tables(store: Store, parent: ModelManifest, digests: Digests) -> tuple[LocalTable, LocalTable]:
-    def table(entries: dict[str, TableEntry], rows: int) -> LocalTable:
-        return LocalTable(Shard({field: load_table(store.storage, entries[field], rows) for field in Field}))
-
-    return table(parent.model.entities, len(digests[0])), table(parent.model.relations, len(digests[1]))
 
 
 def _load_model(store: Store, parent: ModelManifest, settings: Settings) -> Dkge:
@@ -255,7 +255,7 @@ def _learn(
 
 def _measure(night: Night, state: GraphState, tables: tuple[Table, Table], settings: Settings) -> dict[str, float]:
     """Validation just as a training from scratch measures it, so that drift can be told."""
-    validation = validation_of(night.snapshot, state.topology, night.alive, settings)
+    validation = validation_of(night.snapshot.triples(Split.VALID), state.topology, night.alive, settings)
     every = np.arange(night.digests[1].shape[0], dtype=ROW)
     joints = [
         table.pull({Field.JOINT: rows})[Field.JOINT]
@@ -264,11 +264,10 @@ def _measure(night: Night, state: GraphState, tables: tuple[Table, Table], setti
     return validation.measure(*joints)
 
 
-def _deltas(table: Table, plan: ObjectPlan) -> dict[str, Delta]:
-    """The write set of one kind of objects, as it is now."""
-    sets: dict[Field, Array] = {
-        Field.KNOWLEDGE: plan.trained,
-        Field.CONTEXT: plan.emerging.astype(ROW),
-        Field.JOINT: plan.trained,
-    }
-    return {field.value: Delta(rows, table.pull({field: rows})[field]) for field, rows in sets.items()}
+def _write_set(plan: ObjectPlan) -> dict[Field, Array]:
+    """What an update writes of one kind of objects."""
+    return {Field.KNOWLEDGE: plan.trained, Field.CONTEXT: plan.emerging.astype(ROW), Field.JOINT: plan.trained}
+
+
+def _save_relations(staging: Staging, tables: OpenTables, plan: ObjectPlan) -> Deltas:
+    return save_rows(staging, tables.relations, _write_set(plan))

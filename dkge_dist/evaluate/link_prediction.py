@@ -6,26 +6,58 @@ the mean of the best and the worst rank.
 
 from __future__ import annotations
 
+import typing
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from dkge_dist.kernels.csr import Adjacency, incoming, outgoing
-from dkge_dist.kernels.ranks import Skips, count_closer, distances_to, known_answers
+from dkge_dist.kernels.ranks import Skips, count_closer, distances_between, known_answers
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.types import Array, Split, Triples
 
 Protocol = Literal["paper", "filtered"]
 
 
+class JointVectors(typing.Protocol):
+    """o* of all entity and relation rows, wherever those of the entities are, and who may be an answer."""
+
+    @property
+    def rows(self) -> int:
+        """How many entity rows there are."""
+
+    @property
+    def relations(self) -> Array:
+        """o* of all relations."""
+
+    def vectors(self, rows: Array) -> Array:
+        """o* of some entities, in their order."""
+
+    def count_closer(self, query_QD: Array, bound_Q: Array, skips: Skips) -> tuple[Array, Array]:
+        """How many that may be an answer are closer to each query than its bound, and how many just as close."""
+
+
 @dataclass(frozen=True)
 class Joint:
-    """Materialised o* of all entity and relation rows, and who may be an answer (ascending rows)."""
+    """All of it in this process; `candidates` (ascending rows) may be an answer."""
 
     entities: Array
     relations: Array
     candidates: Array
+
+    @property
+    def rows(self) -> int:
+        """How many entity rows there are."""
+        return int(self.entities.shape[0])
+
+    def vectors(self, rows: Array) -> Array:
+        """o* of some entities, in their order."""
+        return self.entities[rows]
+
+    def count_closer(self, query_QD: Array, bound_Q: Array, skips: Skips) -> tuple[Array, Array]:
+        """How many candidates are closer to each query than its bound, and how many just as close."""
+        return count_closer(query_QD, bound_Q, self.entities, self.candidates, skips)
 
 
 @dataclass(frozen=True)
@@ -46,10 +78,9 @@ def known_triples(splits: tuple[Triples, Triples, Triples], protocol: Protocol) 
     return splits[Split.TRAIN] if protocol == "paper" else canonical(Triples.concat(list(splits)))
 
 
-def rank(joint: Joint, triples: Triples, known: Triples) -> Ranks:
+def rank(joint: JointVectors, triples: Triples, known: Triples) -> Ranks:
     """Rank both sides of `triples`; answers that stand in canonical `known` do not compete."""
-    rows = joint.entities.shape[0]
-    return rank_without(joint, triples, left_out(triples, outgoing(known, rows), incoming(known, rows)))
+    return rank_without(joint, triples, left_out(triples, outgoing(known, joint.rows), incoming(known, joint.rows)))
 
 
 def left_out(triples: Triples, known_tails: Adjacency, known_heads: Adjacency) -> tuple[Skips, Skips]:
@@ -60,13 +91,13 @@ def left_out(triples: Triples, known_tails: Adjacency, known_heads: Adjacency) -
     )
 
 
-def rank_without(joint: Joint, triples: Triples, skips: tuple[Skips, Skips]) -> Ranks:
+def rank_without(joint: JointVectors, triples: Triples, skips: tuple[Skips, Skips]) -> Ranks:
     """Rank both sides of `triples`, with those left out that `left_out` tells."""
-    head, tail, relation = joint.entities[triples.head], joint.entities[triples.tail], joint.relations[triples.relation]
+    head, tail = joint.vectors(triples.head), joint.vectors(triples.tail)
+    relation = joint.relations[triples.relation]
     sides = []
-    for query, true, skip in ((head + relation, triples.tail, skips[0]), (tail - relation, triples.head, skips[1])):
-        bound = distances_to(query, joint.entities, true)
-        closer, equal = count_closer(query, bound, joint.entities, joint.candidates, skip)
+    for query, true, skip in ((head + relation, tail, skips[0]), (tail - relation, head, skips[1])):
+        closer, equal = joint.count_closer(query, distances_between(query, true), skip)
         sides.append(1 + closer + equal / 2)
     return Ranks(*sides)
 

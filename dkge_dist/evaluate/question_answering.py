@@ -30,7 +30,7 @@ def nearest(query_QD: Array, blocks: Blocks, alive: Array, top: int) -> Answers:
     for first, values in blocks:
         rows = first + np.flatnonzero(alive[first : first + values.shape[0]])
         if rows.shape[0]:
-            best = _merged(best, _in_block(query_QD, np.ascontiguousarray(values[rows - first]), rows, top), top)
+            best = merged(best, _in_block(query_QD, np.ascontiguousarray(values[rows - first]), rows, top), top)
     return best
 
 
@@ -55,7 +55,8 @@ def _smallest(distances: Array, top: int) -> Array:
     return near[np.argsort(distances[near], kind="stable")[:top]]
 
 
-def _merged(one: Answers, other: Answers, top: int) -> Answers:
+def merged(one: Answers, other: Answers, top: int) -> Answers:
+    """The best of both."""
     rows = np.concatenate([one.rows, other.rows], axis=1)
     distances = np.concatenate([one.distances, other.distances], axis=1)
     order = np.stack([np.lexsort((r, d))[:top] for r, d in zip(rows, distances, strict=True)])

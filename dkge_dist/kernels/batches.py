@@ -46,6 +46,11 @@ class RowNumbering:
         count = _number(frozen(rows, ROW), self.mark, self.numbers, self.stamp, distinct, inverse)
         return distinct[:count], inverse
 
+    def holds(self, rows: Array) -> Array:
+        """For each row: is it one of those that were numbered last?"""
+        marked: Array = self.mark[rows] == self.stamp
+        return marked
+
 
 @subkernel
 def _known(adjacency, row, relation, other):  # type: ignore[no-untyped-def]

@@ -111,18 +111,18 @@ def count_closer(
 
 
 @parallel_kernel
-def _distances_to(query_QD, table_ED, rows, out_Q):  # type: ignore[no-untyped-def]
+def _distances_between(query_QD, true_QD, out_Q):  # type: ignore[no-untyped-def]
     for q in prange(query_QD.shape[0]):
         total = np.float32(0)
         for d in range(query_QD.shape[1]):
-            total += abs(query_QD[q, d] - table_ED[rows[q], d])
+            total += abs(query_QD[q, d] - true_QD[q, d])
         out_Q[q] = total
 
 
-def distances_to(query_QD: Array, table_ED: Array, rows: Array) -> Array:
-    """The distance of each query to one row, added up in the same order as `count_closer` does: ties are exact."""
+def distances_between(query_QD: Array, true_QD: Array) -> Array:
+    """The distance of each query to its own row, added up in the same order as `count_closer` does: ties are exact."""
     out = np.empty(query_QD.shape[0], np.float32)
-    _distances_to(frozen(query_QD, np.float32), frozen(table_ED, np.float32), frozen(rows, ROW), out)
+    _distances_between(frozen(query_QD, np.float32), frozen(true_QD, np.float32), out)
     return out
 
 

@@ -74,6 +74,9 @@ class BatchMaker(Generic[Objects]):
     `frequent` (all of train, if they are not given) are drawn more often.
 
     Known triples are never negatives. With `correct_sampling`, a negative weighs as many entities as it stands for.
+
+    One of several workers makes a `part` of every batch (its rank, of so many): a run of the positives. Negatives and
+    what is hidden are those of the whole batch, so that the parts add up to it.
     """
 
     def __init__(
@@ -88,25 +91,29 @@ class BatchMaker(Generic[Objects]):
         hide_targets: bool = False,
         frequent: Triples | None = None,
         correct_sampling: bool = False,
+        part: tuple[int, int] = (0, 1),
     ) -> None:
         self.train, self.entities, self.relations = train, entities, relations
         self.candidates, self.head_chance = candidates, head_chance
         self.sampler, self.negatives, self.hide_targets = sampler, negatives, hide_targets
         self.frequent = train if frequent is None else frequent
-        self.correct_sampling = correct_sampling
+        self.correct_sampling, self.part = correct_sampling, part
         self._numbers = RowNumbering(entities.count)
         self._kinds = RowNumbering(relations.count)
 
     def make(self, positions: Array, rng: np.random.Generator) -> Batch[Objects]:
         """The batch of the train triples at `positions`."""
-        triples = self.train.take(positions)
+        whole = self.train.take(positions)
+        rank, world = self.part
+        mine = slice(whole.count * rank // world, whole.count * (rank + 1) // world)
+        triples = whole.take(mine)
         count = triples.count
         topology = self.entities.topology
         if self.sampler == "shared":
             drawn = self._draw_shared(rng)
             side = np.empty(0, np.int8)
         else:
-            draws = rng.random((count, TRIES + 1))
+            draws = rng.random((whole.count, TRIES + 1))[mine]
             side, drawn = corrupt(topology.outgoing, triples, self.candidates, self.head_chance, draws)
         rows, numbers = self._numbers.number(np.concatenate([triples.head, triples.tail, drawn]))
         kinds, kind = self._kinds.number(triples.relation)
@@ -118,7 +125,7 @@ class BatchMaker(Generic[Objects]):
         blocked_tails = known_among(topology.outgoing, triples.head, triples.relation, rows, shared, self._numbers)
         blocked_heads = known_among(topology.incoming, triples.tail, triples.relation, rows, shared, self._numbers)
         return Batch(
-            self.entities.batch(rows, self._targets(triples) if self.hide_targets else None),
+            self.entities.batch(rows, self._targets(whole) if self.hide_targets else None),
             self.relations.batch(kinds),
             head,
             kind,

@@ -48,9 +48,14 @@ def gradient_of(leaf: Tensor) -> Array:
     return values
 
 
+def rows_of(batch: ObjectBatch) -> dict[Field, Array]:
+    """What a batch reads of a table."""
+    return {Field.KNOWLEDGE: batch.rows, Field.CONTEXT: batch.vertex_rows}
+
+
 def pull(table: Table, batch: ObjectBatch, device: torch.device = CPU) -> Leaves:
     """The rows of a batch, ready for gradients."""
-    pulled = table.pull({Field.KNOWLEDGE: batch.rows, Field.CONTEXT: batch.vertex_rows})
+    pulled = table.pull(rows_of(batch))
     knowledge, context = (torch.from_numpy(pulled[field]).to(device).requires_grad_() for field in pulled)
     return Leaves(knowledge, context)
 

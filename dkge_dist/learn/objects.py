@@ -40,7 +40,10 @@ class ObjectBatch:
 
 @dataclass(frozen=True)
 class HiddenPairs:
-    """Pairs of entities whose link is not to be seen: each end is left out of the other's context."""
+    """Pairs of entities whose link is not to be seen: each end is left out of the other's context.
+
+    They need not be in the batch.
+    """
 
     one: Array
     other: Array
@@ -61,7 +64,8 @@ class EntityContexts:
         if hidden is not None:
             self._objects.number(rows)
             for here, there in ((hidden.one, hidden.other), (hidden.other, hidden.one)):
-                drop_vertices(contexts, self._objects.numbers[here], there)
+                mine = self._objects.holds(here)
+                drop_vertices(contexts, self._objects.numbers[here[mine]], there[mine])
         if self.form == "padded":
             return self._padded(rows, contexts)
         flat = ragged(contexts)

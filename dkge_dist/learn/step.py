@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -47,6 +48,13 @@ def batch_loss(entity_BD: Tensor, relation_BD: Tensor, batch: Batch[Any], loss: 
     )
 
 
+def gradient_in_place(parameter: Tensor) -> Tensor:
+    """The gradient of a parameter: zeros that it keeps, where nothing came back to it."""
+    if parameter.grad is None:
+        parameter.grad = torch.zeros_like(parameter)
+    return parameter.grad
+
+
 class NotFiniteError(DkgeError):
     """The loss or a gradient is no number any more. Nothing of the batch was applied."""
 
@@ -59,18 +67,24 @@ def train_step(
     loss: Loss,
     optimizer: Optimizer,
     device: torch.device = CPU,
+    add_up: Callable[[list[Tensor]], None] = lambda tensors: None,
 ) -> float:
-    """Learn from one batch; its loss."""
+    """Learn from one batch; its loss. `add_up` adds tensors of all workers, each of which has a part of the batch."""
     objects = (batch.entities, batch.relations)
     leaves = [pull(table, part, device) for table, part in zip(tables, objects, strict=True)]
     encoders = (model.entity, model.relation)
-    entity, relation = (encode(e, leaf, part) for e, leaf, part in zip(encoders, leaves, objects, strict=True))
-    total = batch_loss(entity, relation, batch, loss)
     dense.zero_grad(set_to_none=True)
-    total.backward()  # type: ignore[no-untyped-call]
-    value = float(total.detach())
+    total = torch.zeros(1, device=device)
+    if batch.head.shape[0]:
+        entity, relation = (encode(e, leaf, part) for e, leaf, part in zip(encoders, leaves, objects, strict=True))
+        loss_of_part = batch_loss(entity, relation, batch, loss)
+        loss_of_part.backward()  # type: ignore[no-untyped-call]
+        total += loss_of_part.detach()
+    gradients = [gradient_in_place(parameter) for parameter in model.parameters()]
+    add_up([*gradients, total])
+    value = float(total)
     # Whatever goes wrong in the rows shows in the dense gradients, which sum over all of them.
-    sums = [value, *(float(p.grad.sum()) for p in model.parameters() if p.grad is not None)]
+    sums = [value, *(float(gradient.sum()) for gradient in gradients)]
     if not all(math.isfinite(number) for number in sums):
         raise NotFiniteError(f"the loss or its gradient is not finite (loss {value})")
     for table, leaf, part in zip(tables, leaves, objects, strict=True):

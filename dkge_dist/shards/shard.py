@@ -6,6 +6,7 @@ reads and writes the rows that got a gradient and nothing else.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -46,13 +47,41 @@ def initial_rows(count: int, dim: int, rng: np.random.Generator, scale: float = 
     return rows
 
 
+class Start(NamedTuple):
+    """Start values of a whole table of `rows`, of which any run of rows can be made without the others."""
+
+    seed: tuple[int, ...]
+    rows: int
+    dim: int
+    scale: float
+
+    def run(self, field: Field, first: int, count: int) -> Array:
+        """The start values of some rows after one another."""
+        before = (TRAINED.index(field) * self.rows + first) * self.dim
+        return initial_rows(count, self.dim, _generator_after(before, self.seed), self.scale)
+
+
+def _generator_after(numbers: int, seed: tuple[int, ...]) -> np.random.Generator:
+    """A generator that has drawn so many 32-bit numbers; two of them come out of one step of it."""
+    bits = np.random.PCG64(list(seed))
+    bits.advance(numbers // 2)
+    rng = np.random.Generator(bits)
+    rng.random(numbers % 2, np.float32)
+    return rng
+
+
+def checkpoint_files(dim: int) -> list[tuple[str, tuple[int, ...]]]:
+    """The files of a checkpoint, and the shape of a row in each: trained fields and their optimizer state."""
+    return [file for field in TRAINED for file in ((f"{field}.npy", (dim,)), (f"{field}-state.npy", ()))]
+
+
 class Shard:
-    """All three vectors of some rows, addressed by their place in the shard."""
+    """Vectors of some rows, addressed by their place in the shard."""
 
     def __init__(self, values: dict[Field, Array], state: dict[Field, Array] | None = None) -> None:
         self.values = values
-        rows = values[Field.KNOWLEDGE].shape[0]
-        self.state = state or {field: np.zeros(rows, np.float32) for field in TRAINED}
+        trained = {field: values[field].shape[0] for field in TRAINED if field in values}
+        self.state = state or {field: np.zeros(rows, np.float32) for field, rows in trained.items()}
 
     def gather(self, field: Field, rows: Array) -> Array:
         """Copies of some rows."""
@@ -74,17 +103,20 @@ class Shard:
         """Set rows to given values."""
         self.values[field][rows] = values
 
+    def files(self) -> Iterator[tuple[str, Array]]:
+        """What a checkpoint holds, by file name."""
+        arrays = [array for field in TRAINED for array in (self.values[field], self.state[field])]
+        return zip((name for name, _ in checkpoint_files(0)), arrays, strict=True)
+
     def save(self, folder: Path) -> None:
         """Write the trained fields and their optimizer state into a folder."""
-        for field in TRAINED:
-            np.save(folder / f"{field}.npy", self.values[field], allow_pickle=False)
-            np.save(folder / f"{field}-state.npy", self.state[field], allow_pickle=False)
+        for name, values in self.files():
+            np.save(folder / name, values, allow_pickle=False)
 
     def load(self, folder: Path) -> None:
         """Go back to what `save` wrote."""
-        for field in TRAINED:
-            for name, into in ((f"{field}.npy", self.values[field]), (f"{field}-state.npy", self.state[field])):
-                stored = np.load(folder / name, mmap_mode="r", allow_pickle=False)
-                if stored.shape != into.shape:
-                    raise DkgeError(f"{folder / name}: holds {stored.shape} instead of {into.shape}")
-                into[:] = stored
+        for name, into in self.files():
+            stored = np.load(folder / name, mmap_mode="r", allow_pickle=False)
+            if stored.shape != into.shape:
+                raise DkgeError(f"{folder / name}: holds {stored.shape} instead of {into.shape}")
+            into[:] = stored

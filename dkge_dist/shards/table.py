@@ -16,6 +16,12 @@ Gradients = Mapping[Field, tuple[Array, Array]]
 class Table(Protocol):
     """Rows by their permanent number, wherever they are held."""
 
+    def expect(self, wanted: Mapping[Field, Array]) -> None:
+        """These very arrays will be pulled next but one push at most: a table far away may begin to fetch them.
+
+        What is then pulled is as if nobody had expected it. May be called from another thread.
+        """
+
     def pull(self, wanted: Mapping[Field, Array]) -> Pulled:
         """Copies of the distinct rows asked for, by field."""
 
@@ -37,6 +43,9 @@ class LocalTable:
 
     def __init__(self, shard: Shard) -> None:
         self.shard = shard
+
+    def expect(self, wanted: Mapping[Field, Array]) -> None:
+        """Nothing to do: rows are here."""
 
     def pull(self, wanted: Mapping[Field, Array]) -> Pulled:
         """Copies of the distinct rows asked for, by field."""

@@ -100,6 +100,7 @@ class ModelEntry(Entry):
     """What was learnt of one snapshot: tables of entities and relations by field, and dense parameters.
 
     `snapshot` and `parent` are version numbers: of what it was learnt from, and of the model that it was updated from.
+    `updates` counts those since the tables were written whole.
     """
 
     snapshot: Count
@@ -111,6 +112,7 @@ class ModelEntry(Entry):
     history: PartEntry
     metrics: dict[str, float]
     facts: dict[str, Any]
+    updates: Count = 0
 
 
 class CurrentEntry(Entry):

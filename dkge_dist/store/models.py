@@ -17,6 +17,9 @@ from dkge_dist.store.tables import block_rows, load_table, save_bytes, save_delt
 from dkge_dist.types import ROW, Array
 
 FIELDS = ("knowledge", "context", "joint")
+Tables = dict[str, TableEntry]
+Deltas = dict[str, list[PartEntry]]
+"""By field: the parts that an update wrote, one a writer, of rows that no other of them has."""
 COMPACT_AFTER_NIGHTS = 32
 COMPACT_AT_SHARE = 0.25
 COMPACT_FROM_ROWS = 1024
@@ -42,18 +45,28 @@ class About:
     history: list[dict[str, Any]]
 
 
-def save_model(staging: Staging, snapshot: int, learnt: Learnt, about: About, entity_block: int) -> ModelEntry:
-    """Write all of a model; `snapshot` is the version that it was learnt from."""
+def save_learnt(staging: Staging, learnt: Learnt, entity_block: int) -> tuple[Tables, Tables]:
+    """Write the tables of a model that is in memory."""
+    entities = {field: save_table(staging, learnt.entities[field], entity_block) for field in FIELDS}
+    return entities, save_small(staging, learnt.relations)
+
+
+def save_small(staging: Staging, values: dict[str, Array]) -> Tables:
+    """Write the tables of relations: few rows, in blocks of a size that suits them."""
+    return {field: save_table(staging, values[field], block_rows(values[field].shape[0])) for field in FIELDS}
+
+
+def save_model(
+    staging: Staging, snapshot: int, tables: tuple[Tables, Tables], dense: dict[str, Array], about: About
+) -> ModelEntry:
+    """Write the rest of a model whose tables are written; `snapshot` is the version that it was learnt from."""
     return ModelEntry(
         snapshot=snapshot,
         parent=None,
         settings=about.settings,
-        entities={field: save_table(staging, learnt.entities[field], entity_block) for field in FIELDS},
-        relations={
-            field: save_table(staging, learnt.relations[field], block_rows(learnt.relations[field].shape[0]))
-            for field in FIELDS
-        },
-        dense=save_bytes(staging, safetensors.numpy.save(learnt.dense), len(learnt.dense)),
+        entities=tables[0],
+        relations=tables[1],
+        dense=save_bytes(staging, safetensors.numpy.save(dense), len(dense)),
         history=_save_history(staging, about.history),
         metrics=about.metrics,
         facts=about.facts,
@@ -64,26 +77,18 @@ def _save_history(staging: Staging, history: list[dict[str, Any]]) -> PartEntry:
     return save_bytes(staging, b"".join(json.dumps(line).encode() + b"\n" for line in history), len(history))
 
 
-@dataclass(frozen=True)
-class Delta:
-    """Rows of one table that an update wrote: sorted and distinct, with their values."""
-
-    rows: Array
-    values: Array
-
-
 def save_update(
     staging: Staging,
     parent: ModelManifest,
     snapshot: int,
     rows: tuple[int, int],
-    deltas: tuple[dict[str, Delta], dict[str, Delta]],
+    deltas: tuple[Deltas, Deltas],
     about: About,
 ) -> ModelEntry:
     """Write what an update changed; everything else is referred to. `rows` counts entities and relations now."""
     tables = []
     for count, before, changed in zip(rows, (parent.model.entities, parent.model.relations), deltas, strict=True):
-        tables.append({field: _after(staging, before[field], count, changed.get(field)) for field in FIELDS})
+        tables.append({field: _after(staging, before[field], count, changed.get(field, [])) for field in FIELDS})
     return ModelEntry(
         snapshot=snapshot,
         parent=parent.version,
@@ -94,16 +99,15 @@ def save_update(
         history=_save_history(staging, about.history),
         metrics=about.metrics,
         facts=about.facts,
+        updates=parent.model.updates + 1,
     )
 
 
-def _after(staging: Staging, before: TableEntry, rows: int, delta: Delta | None) -> TableEntry:
-    """A table with one more delta; rows that nobody wrote to yet are zeros. An empty delta says that it only grew."""
+def _after(staging: Staging, before: TableEntry, rows: int, written: list[PartEntry]) -> TableEntry:
+    """A table with more deltas; rows that nobody wrote to yet are zeros. An empty delta says that it only grew."""
     rows = max(rows, before.rows)
-    if delta is None:
-        delta = Delta(np.empty(0, ROW), np.empty((0, before.dim), np.float32))
-    needed = delta.rows.shape[0] or rows > before.rows
-    written = [save_delta(staging, delta.rows, delta.values)] if needed else []
+    if rows > before.rows and not written:
+        written = [save_delta(staging, np.empty(0, ROW), np.empty((0, before.dim), np.float32))]
     return TableEntry(rows=rows, dim=before.dim, base=before.base, deltas=[*before.deltas, *written])
 
 
@@ -111,7 +115,7 @@ def wants_compaction(entry: ModelEntry) -> bool:
     """Have the deltas of a table become many, or large against it?"""
     tables = [*entry.entities.values(), *entry.relations.values()]
     return any(
-        len(table.deltas) >= COMPACT_AFTER_NIGHTS
+        entry.updates >= COMPACT_AFTER_NIGHTS
         or sum(delta.rows for delta in table.deltas) > COMPACT_AT_SHARE * table.rows
         for table in tables
         if table.rows >= COMPACT_FROM_ROWS
@@ -129,7 +133,7 @@ def save_compact(store: Store, staging: Staging, model: ModelManifest) -> ModelE
                 for field, table in tables.items()
             }
         )
-    changed = {"entities": folded[0], "relations": folded[1], "parent": model.version}
+    changed = {"entities": folded[0], "relations": folded[1], "parent": model.version, "updates": 0}
     return entry.model_copy(update={**changed, "facts": {"origin": "compact"}})
 
 

@@ -7,7 +7,7 @@ versions share a table by naming one part.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,11 @@ def save_table(staging: Staging, values: Array, block: int) -> TableEntry:
     """Write all rows of a table."""
     rows, dim = values.shape
     parts = [save_block(staging, values[first : first + block], block) for first in range(0, rows, block)]
+    return save_index(staging, parts, rows, dim, block)
+
+
+def save_index(staging: Staging, parts: list[Part], rows: int, dim: int, block: int) -> TableEntry:
+    """Make a table of blocks that are written, whoever wrote them."""
     metadata = zarr_metadata(rows, dim, block, {"parts": [list(part) for part in parts]})
     return TableEntry(rows=rows, dim=dim, base=save_bytes(staging, metadata, len(parts)), deltas=[])
 
@@ -127,11 +132,14 @@ def load_delta(storage: LocalStorage, entry: TableEntry, part: PartEntry) -> tup
     return rows, values
 
 
-def blocks(storage: LocalStorage, entry: TableEntry) -> Iterator[tuple[int, Array]]:
-    """A table as (first row, vectors), block by block, without ever holding all of it."""
+def blocks(
+    storage: LocalStorage, entry: TableEntry, numbers: Iterable[int] | None = None
+) -> Iterator[tuple[int, Array]]:
+    """A table (or only the blocks `numbers`) as (first row, vectors), without ever holding all of it."""
     index = BlockIndex(storage, entry)
     deltas = [load_delta(storage, entry, part) for part in entry.deltas]
-    for number, first in enumerate(range(0, entry.rows, index.block)):
+    for number in range(-(-entry.rows // index.block)) if numbers is None else numbers:
+        first = number * index.block
         count = min(index.block, entry.rows - first)
         values = index.map(number) if number < len(index.parts) else np.empty((0, entry.dim), VALUE)
         spans = [np.searchsorted(rows, (first, first + count)) for rows, _ in deltas]

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import torch
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from dkge_dist.learn.batches import Batch
-from dkge_dist.learn.encode import Batches, joint_vectors
+from dkge_dist.learn.encode import Batches, joint_vectors, rows_of
 from dkge_dist.learn.objects import ObjectBatch
 from dkge_dist.learn.step import Loss, train_step
 from dkge_dist.model.dkge import Dkge
@@ -43,7 +45,9 @@ class Learner:
         loss: Loss,
         optimizer: Literal["adagrad", "sgd"],
         device: torch.device,
+        add_up: Callable[[list[Tensor]], None] = lambda tensors: None,
     ) -> None:
+        self.add_up = add_up
         self.model, self.tables, self.loss, self.kind, self.device = model.to(device), tables, loss, optimizer, device
         kind = torch.optim.Adagrad if optimizer == "adagrad" else torch.optim.SGD
         self.dense = kind(model.parameters(), lr=1.0)
@@ -53,7 +57,12 @@ class Learner:
         for group in self.dense.param_groups:
             group["lr"] = rates.dense
         rows = Optimizer(self.kind, rates.rows)
-        return train_step(self.model, self.dense, self.tables, batch, self.loss, rows, self.device)
+        return train_step(self.model, self.dense, self.tables, batch, self.loss, rows, self.device, self.add_up)
+
+    def expect(self, batch: Batch[ObjectBatch]) -> None:
+        """Say what the next batch will be, so that its rows can be on their way. From any thread."""
+        for table, part in zip(self.tables, (batch.entities, batch.relations), strict=True):
+            table.expect(rows_of(part))
 
     def materialise(self, contexts: tuple[Batches, Batches], rows: tuple[Array, Array]) -> None:
         """Write o* of some entities and relations into the tables."""

@@ -26,9 +26,10 @@ from dkge_dist.learn.objects import ObjectBatch
 from dkge_dist.learn.step import NotFiniteError
 from dkge_dist.train.checkpoints import Checkpoints
 from dkge_dist.train.learner import Learner, Rates
-from dkge_dist.types import ROW, DkgeError
+from dkge_dist.types import ROW, Array, DkgeError
 
 METRIC = "hits@10"
+Metrics = dict[str, float]
 DIVERGED = 3.0
 """An epoch whose loss is this many times that of the first one (or the margin) is not going anywhere."""
 LEAST_RATE = 0.01
@@ -67,7 +68,10 @@ class Listener:
 
 
 class Trainer:
-    """One training, from wherever its checkpoints say it is."""
+    """One training, from wherever its checkpoints say it is.
+
+    Several workers run one each, in step: `clock` and `agreed` (one of them measures) tell all of them the same.
+    """
 
     def __init__(
         self,
@@ -79,7 +83,9 @@ class Trainer:
         seed: int,
         listener: Listener | None = None,
         clock: Callable[[], float] = time.monotonic,
+        agreed: Callable[[Callable[[], Metrics]], Metrics] = lambda measure: measure(),
     ) -> None:
+        self.agreed = agreed
         self.maker, self.learner, self.validation, self.checkpoints = maker, learner, validation, checkpoints
         self.settings, self.seed, self.listener, self.clock = settings, seed, listener or Listener(), clock
         self.rates = Rates(settings.learning_rate, settings.dense_learning_rate or settings.learning_rate)
@@ -162,7 +168,7 @@ class Trainer:
 
         def make(number: int) -> Future[Batch[ObjectBatch]]:
             rng = np.random.default_rng([self.seed, progress.epoch, number])
-            return prefetcher.submit(self.maker.make, order[number * size : (number + 1) * size], rng)
+            return prefetcher.submit(self._make, order[number * size : (number + 1) * size], rng)
 
         if progress.batch == self.batches:
             return
@@ -175,6 +181,11 @@ class Trainer:
                 yield batch
         finally:
             wait([coming])
+
+    def _make(self, positions: Array, rng: np.random.Generator) -> Batch[ObjectBatch]:
+        batch = self.maker.make(positions, rng)
+        self.learner.expect(batch)
+        return batch
 
     def _learn(self, batch: Batch[ObjectBatch], progress: Progress) -> float:
         step = progress.epoch * self.batches + progress.batch
@@ -221,10 +232,13 @@ class Trainer:
         fitting = min(self.settings.max_epochs, self.settings.max_seconds / max(progress.seconds, 1e-9))
         return replace(progress, epochs_planned=max(1, int(fitting)))
 
-    def _validate(self) -> dict[str, float]:
-        model, (entities, relations) = self.learner.model, self.learner.tables
+    def _validate(self) -> Metrics:
         if not self.validation.rows.shape[0]:
             return {}
+        return self.agreed(self._measure)
+
+    def _measure(self) -> Metrics:
+        model, (entities, relations) = self.learner.model, self.learner.tables
         return self.validation.measure(
             joint_of(model.entity, entities, self.maker.entities, self.validation.rows, self.learner.device),
             joint_of(model.relation, relations, self.maker.relations, self.relations, self.learner.device),

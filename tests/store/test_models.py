@@ -19,6 +19,7 @@ from dkge_dist.store.models import (
     load_history,
     load_learnt,
     publish_model,
+    save_learnt,
     save_model,
 )
 from dkge_dist.store.storage import StoreError
@@ -41,7 +42,7 @@ def some_learnt(store: Store, seed: int = 0) -> Learnt:
 
 def saved(store: Store, learnt: Learnt, snapshot: int = 1) -> ModelEntry:
     with store.storage.staging() as staging:
-        return save_model(staging, snapshot, learnt, ABOUT, BLOCK)
+        return save_model(staging, snapshot, save_learnt(staging, learnt, BLOCK), learnt.dense, ABOUT)
 
 
 def publish(path: Path, snapshot: int = 1, seed: int = 0) -> ModelManifest:

@@ -1,0 +1,294 @@
+"""One shard as others see it: a plain class that an actor runs, in several threads at once.
+
+Every call carries the *attempt* that it belongs to. A restarted actor has lost its rows and knows no attempt; a writer
+of an attempt that was given up is a stranger: both are refused, and the whole attempt starts again from what is saved.
+
+Gradients are staged by (step, rank). The last rank's push adds them up in the order of ranks and takes one optimizer
+step, so that results do not depend on who came first, and a push that is repeated does nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Condition
+from typing import NamedTuple
+
+import numpy as np
+
+from dkge_dist.evaluate.question_answering import Answers, nearest
+from dkge_dist.kernels.jit import set_threads
+from dkge_dist.kernels.ranks import Skips, count_closer
+from dkge_dist.shards.plan import ShardPlan
+from dkge_dist.shards.shard import TRAINED, Field, Optimizer, Shard, Start
+from dkge_dist.store.manifest import PartEntry, TableEntry
+from dkge_dist.store.storage import LocalStorage, Part, Staging
+from dkge_dist.store.tables import BlockIndex, blocks, save_block, save_delta
+from dkge_dist.types import Array, DkgeError
+
+Places = dict[Field, Array]
+Values = dict[Field, Array]
+Pushed = dict[Field, tuple[Array, Array]]
+
+
+class StaleAttemptError(DkgeError):
+    """The shard is not (or no longer) part of the attempt that calls it."""
+
+
+class Stored(NamedTuple):
+    """Tables of a version in a store, to be read by whoever needs their rows."""
+
+    root: Path
+    tables: dict[Field, TableEntry]
+
+
+class Patch(NamedTuple):
+    """Rows that were fetched early and have changed since: their numbers in what was fetched, and the new values."""
+
+    numbers: Array
+    values: Array
+
+
+class Reply(NamedTuple):
+    """What a push brings back: rows that were to be read after it, and corrections of rows that were read before."""
+
+    late: Values
+    patches: dict[Field, Patch]
+
+
+class ShardServer:
+    """Rows of one shard, their optimizer state, and counts of all that was moved."""
+
+    def __init__(self, number: int, plan: ShardPlan, threads: int = 1) -> None:
+        set_threads(threads)
+        self.number, self.plan = number, plan
+        self._attempt = ""
+        self._changed = Condition()
+        self._shard = Shard({})
+        self._counts: dict[str, int] = {}
+        self._forget(1)
+
+    def _forget(self, world: int) -> None:
+        self._world = world
+        self._next = 0
+        self._staged: dict[int, dict[int, Pushed]] = {}
+        self._early: dict[int, Places] = {}
+        self._patches: dict[int, dict[Field, Patch]] = {}
+
+    def open(self, attempt: str, world: int, fill: Start | Stored) -> None:
+        """Begin an attempt: fill all rows, forget what was staged, refuse whoever belongs to another one."""
+        with self._changed:
+            self._attempt = ""
+            self._forget(world)
+            self._shard = Shard({})  # The old rows go first: a shard has room for one set of them.
+            self._shard = Shard(self._filled(fill))
+            self._counts = dict.fromkeys(COUNTED, 0)
+            self._attempt = attempt
+            self._changed.notify_all()
+
+    def _filled(self, fill: Start | Stored) -> Values:
+        size = self.plan.size(self.number)
+        if isinstance(fill, Start):
+            values = {field: np.zeros((size, fill.dim), np.float32) for field in Field}
+            for field in TRAINED:
+                for place, block in self._spans():
+                    first, count = block * self.plan.block_rows, self.plan.block_size(block)
+                    values[field][place : place + count] = fill.run(field, first, count)
+            return values
+        storage = LocalStorage(fill.root)
+        values = {}
+        for field, entry in fill.tables.items():
+            assert BlockIndex(storage, entry).block == self.plan.block_rows, "one block size a store"
+            values[field] = np.zeros((size, entry.dim), np.float32)
+            place_of = {block: place for place, block in self._spans()}
+            there = [block for block in place_of if block * self.plan.block_rows < entry.rows]
+            for first, rows in blocks(storage, entry, there):
+                place = place_of[first // self.plan.block_rows]
+                values[field][place : place + rows.shape[0]] = rows
+        return values
+
+    def _spans(self) -> list[tuple[int, int]]:
+        """(first place, block) of every block of this shard."""
+        return [(i * self.plan.block_rows, int(block)) for i, block in enumerate(self.plan.blocks(self.number))]
+
+    def _check(self, attempt: str) -> None:
+        if attempt != self._attempt:
+            told = "has been restarted" if not self._attempt else "belongs to another attempt by now"
+            raise StaleAttemptError(f"shard {self.number} {told}")
+
+    def _wait(self, attempt: str, step: int) -> None:
+        """Until all steps before `step` are taken."""
+        while self._attempt == attempt and self._next < step:
+            self._changed.wait()
+        self._check(attempt)
+
+    def pull(self, attempt: str, wanted: Places, after: int, corrected_by: tuple[int, int] | None = None) -> Values:
+        """Rows as they are once all steps before `after` are taken.
+
+        `corrected_by` names the push, by step and rank, whose reply is to correct what that step changes in them.
+        """
+        with self._changed:
+            self._check(attempt)
+            self._wait(attempt, after)
+            # With one worker nothing is to be corrected: it fetches early what its push does not change.
+            if corrected_by is not None and self._world > 1 and self._next <= corrected_by[0]:
+                self._early[corrected_by[1]] = wanted
+            self._counts["pull_calls"] += 1
+            return self._read(wanted)
+
+    def _read(self, wanted: Mapping[Field, Array]) -> Values:
+        values = {field: self._shard.gather(field, places) for field, places in wanted.items()}
+        self._count("pulled", list(wanted.values()), list(values.values()))
+        return values
+
+    def _count(self, what: str, places: list[Array], values: list[Array]) -> None:
+        self._counts[f"rows_{what}"] += sum(p.shape[0] for p in places)
+        self._counts[f"bytes_{what}"] += sum(a.nbytes for a in (*places, *values))
+
+    def push(
+        self, attempt: str, step: int, rank: int, gradients: Pushed, optimizer: Optimizer, late: Places | None = None
+    ) -> Reply:
+        """Give this rank's gradients to a step; answers once the step is taken."""
+        with self._changed:
+            self._check(attempt)
+            if step >= self._next and rank not in self._staged.setdefault(step, {}):
+                self._staged[step][rank] = gradients
+                self._counts["push_calls"] += 1
+                self._count("pushed", *map(list, zip(*gradients.values(), strict=True)) if gradients else ([], []))
+                if len(self._staged[step]) == self._world:
+                    self._take(step, optimizer)
+            self._wait(attempt, step + 1)
+            return Reply(self._read(late or {}), self._patches.get(rank, {}))
+
+    def _take(self, step: int, optimizer: Optimizer) -> None:
+        staged = self._staged.pop(step)
+        ranks = [staged[rank] for rank in sorted(staged)]
+        self._patches = {}
+        for field in TRAINED:
+            parts = [gradients[field] for gradients in ranks if field in gradients]
+            if not parts:
+                continue
+            places, values = parts[0] if len(ranks) == 1 else summed(parts)
+            self._shard.step(field, places, values, optimizer)
+            for rank, early in self._early.items():
+                self._patch(rank, field, early[field], places)
+        self._early = {}
+        self._next = step + 1
+        self._changed.notify_all()
+
+    def _patch(self, rank: int, field: Field, early: Array, changed: Array) -> None:
+        numbers = np.flatnonzero(np.isin(early, changed))
+        if numbers.shape[0]:
+            values = self._shard.gather(field, early[numbers])
+            self._count("pulled", [], [values])
+            self._patches.setdefault(rank, {})[field] = Patch(numbers, values)
+
+    def write(self, attempt: str, field: Field, places: Array, values: Array) -> None:
+        """Set rows to given values."""
+        with self._changed:
+            self._check(attempt)
+            self._counts["write_calls"] += 1
+            self._count("pushed", [places], [values])
+            self._shard.write(field, places, values)
+
+    def count_closer(
+        self, attempt: str, query_QD: Array, bound_Q: Array, candidates: Array, skips: Skips
+    ) -> tuple[Array, Array]:
+        """How many candidates (places) are closer to each query than its bound, and how many just as close."""
+        with self._changed:
+            self._check(attempt)
+            return count_closer(query_QD, bound_Q, self._shard.values[Field.JOINT], candidates, skips)
+
+    def nearest(self, attempt: str, query_QD: Array, alive: Array, top: int) -> Answers:
+        """The rows (numbered as in the whole table) nearest to each query."""
+        with self._changed:
+            self._check(attempt)
+            found = nearest(query_QD, [(0, self._shard.values[Field.JOINT])], alive, top)
+            return Answers(self.plan.held(self.number)[found.rows].astype(found.rows.dtype), found.distances)
+
+    def save_blocks(self, attempt: str, root: Path, folder: Path) -> tuple[dict[Field, list[tuple[int, Part]]], int]:
+        """Write all rows as parts of a store: (block, part) by field, and how many bytes were new."""
+        with self._changed:
+            self._check(attempt)
+            staging = Staging(LocalStorage(root), folder)
+            parts = {
+                field: [
+                    (
+                        block,
+                        save_block(staging, values[place : place + self.plan.block_size(block)], self.plan.block_rows),
+                    )
+                    for place, block in self._spans()
+                ]
+                for field, values in self._shard.values.items()
+            }
+            self._counts["bytes_written"] += staging.written
+            return parts, staging.written
+
+    def save_deltas(self, attempt: str, root: Path, folder: Path, rows: Places) -> tuple[dict[Field, PartEntry], int]:
+        """Write some rows (by place, ascending) as parts of a store."""
+        with self._changed:
+            self._check(attempt)
+            staging = Staging(LocalStorage(root), folder)
+            held = self.plan.held(self.number)
+            parts = {
+                field: save_delta(staging, held[places], self._shard.gather(field, places))
+                for field, places in rows.items()
+                if places.shape[0]
+            }
+            self._counts["bytes_written"] += staging.written
+            return parts, staging.written
+
+    def save_checkpoint(self, attempt: str, folder: Path) -> None:
+        """Write rows and optimizer state into the files that the whole table shares."""
+        with self._changed:
+            self._check(attempt)
+            for name, values in self._shard.files():
+                into = np.load(folder / name, mmap_mode="r+", allow_pickle=False)
+                for place, block in self._spans():
+                    first, count = block * self.plan.block_rows, self.plan.block_size(block)
+                    into[first : first + count] = values[place : place + count]
+                into.flush()
+                descriptor = os.open(folder / name, os.O_RDONLY)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
+
+    def load_checkpoint(self, attempt: str, folder: Path) -> None:
+        """Go back to what `save_checkpoint` wrote, by however many shards."""
+        with self._changed:
+            self._check(attempt)
+            for name, values in self._shard.files():
+                stored = np.load(folder / name, mmap_mode="r", allow_pickle=False)
+                if stored.shape != (self.plan.rows, *values.shape[1:]):
+                    raise DkgeError(f"{folder / name}: holds {stored.shape} of a table of {self.plan.rows} rows")
+                for place, block in self._spans():
+                    first, count = block * self.plan.block_rows, self.plan.block_size(block)
+                    values[place : place + count] = stored[first : first + count]
+
+    def stats(self) -> dict[str, int]:
+        """Rows, bytes and calls since the attempt began, and what is held."""
+        held = sum(values.nbytes for values in (*self._shard.values.values(), *self._shard.state.values()))
+        return {**self._counts, "rows": self.plan.size(self.number), "bytes_held": held, "pid": os.getpid()}
+
+
+COUNTED = (
+    "pull_calls",
+    "push_calls",
+    "write_calls",
+    "rows_pulled",
+    "rows_pushed",
+    "bytes_pulled",
+    "bytes_pushed",
+    "bytes_written",
+)
+
+
+def summed(parts: list[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """Gradients of several ranks, added up in their order."""
+    places = np.unique(np.concatenate([some for some, _ in parts]))
+    total = np.zeros((places.shape[0], parts[0][1].shape[1]), np.float32)
+    for some, values in parts:
+        total[np.searchsorted(places, some)] += values
+    return places, total

@@ -1,0 +1,104 @@
+"""Ray and the shard actors for as long as they are needed: started or found, placed, and taken down again."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from dkge_dist.cluster.server import ShardServer
+from dkge_dist.shards.plan import ShardPlan
+from dkge_dist.types import DkgeError, UsageError
+
+SPARE_BYTES = 200 << 20
+"""Of an actor beside its rows: Python, numba, what is on its way."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where to work: so many shards and workers, at a Ray cluster's address (or one started here), and how long to wait
+    for room there."""
+
+    shards: int
+    workers: int = 1
+    address: str | None = None
+    wait_seconds: float = 120.0
+
+    def __post_init__(self) -> None:
+        if self.shards < 1 or self.workers < 1:
+            raise UsageError(f"--shards {self.shards} --workers {self.workers}: at least one of each")
+
+
+@contextmanager
+def connected(place: Place, cpus: int) -> Iterator[None]:
+    """A connection to the cluster: the one that is there already, the one named, or one of our own on this machine.
+
+    `cpus` is what workers will ask of one that is started here.
+    """
+    if ray.is_initialized():
+        yield
+        return
+    # Ray would hide GPUs from actors that ask for none, and warns that it will stop doing so.
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    address = place.address or os.environ.get("RAY_ADDRESS")
+    own: dict[str, Any] = {"num_cpus": max(os.cpu_count() or 1, cpus), "include_dashboard": False}
+    try:
+        ray.init(
+            address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **({} if address else own)
+        )
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise DkgeError(f"no Ray cluster at {address or 'this machine'}: {error}") from None
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def shard_actors(place: Place, plan: ShardPlan, row_bytes: int) -> Iterator[list[Any]]:
+    """Actors for the shards of a table, spread over the nodes, each with room for its rows; gone afterwards."""
+    needed = [plan.size(shard) * row_bytes + SPARE_BYTES for shard in range(plan.shards)]
+    group = _reserved(place, needed)
+    actors: list[Any] = []
+    try:
+        kind = ray.remote(ShardServer)
+        for number in range(plan.shards):
+            options = kind.options(
+                num_cpus=0,
+                memory=needed[number],
+                max_restarts=-1,
+                max_concurrency=2 * place.workers + 2,
+                scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=number),
+            )
+            actors.append(options.remote(number, plan))
+        yield actors
+    finally:
+        for actor in actors:
+            ray.kill(actor, no_restart=True)
+        remove_placement_group(group)
+
+
+def _reserved(place: Place, needed: list[int]) -> PlacementGroup:
+    group: PlacementGroup = placement_group([{"memory": float(bytes_)} for bytes_ in needed], strategy="SPREAD")
+    if group.wait(place.wait_seconds):
+        return group
+    remove_placement_group(group)
+    nodes = [node["Resources"].get("memory", 0.0) for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+    free = ray.available_resources().get("memory", 0.0)  # type: ignore[no-untyped-call]
+    raise DkgeError(
+        f"no room for {len(needed)} shards of up to {max(needed) / 1e9:.2f} GB after {place.wait_seconds:g} s: "
+        f"{len(nodes)} nodes with {sum(nodes) / 1e9:.2f} GB for actors, {free / 1e9:.2f} GB of it free. "
+        "Use more shards or nodes, or give nodes more (`ray start --memory BYTES`)"
+    )
+
+
+def gpus() -> float:
+    """How many GPUs the cluster has."""
+    return float(ray.cluster_resources().get("GPU", 0.0))  # type: ignore[no-untyped-call]
