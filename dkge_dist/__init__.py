@@ -7,7 +7,7 @@
     dkge.diff("store", "1", "2", affected=True)      # -> who is affected
     dkge.train("store")                              # Snapshot -> model version
     dkge.evaluate("store")                           # -> link prediction on held-out triples
-    dkge.answer("store", "title 7", "director")      # -> the best answers
+    dkge.answer("store", "tt0000010", "director")    # -> the best answers
     dkge.log("store"); dkge.check("store")
 
 Every function returns what its command prints with --json. Nothing heavy is imported before it is used.

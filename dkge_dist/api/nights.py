@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dkge_dist.api.graphs import ingest
+from dkge_dist.api.places import place_of, reached
 from dkge_dist.api.questions import evaluate
 from dkge_dist.api.reports import PathLike, Progress, Report, since
 from dkge_dist.api.training import train, train_snapshot
@@ -32,6 +33,10 @@ def nightly(
     max_bad_lines: int = 0,
     config: PathLike | None = None,
     settings: Iterable[str] = (),
+    shards: int | None = None,
+    workers: int = 1,
+    address: str | None = None,
+    wait_seconds: float | None = None,
     progress: Progress | None = None,
     stop: Callable[[], bool] | None = None,
 ) -> Report:
@@ -41,6 +46,8 @@ def nightly(
     """
     began = time.monotonic()
     chosen = list(settings)
+    where: dict[str, Any] = {"shards": shards, "address": address, "wait_seconds": wait_seconds}
+    place = place_of(shards, workers, address, wait_seconds)
     ingested = ingest(
         store, source, format=format, name=name, valid=valid, test=test, force=force, max_bad_lines=max_bad_lines
     )
@@ -54,22 +61,27 @@ def nightly(
     if learnt is not None and is_learnt and drifted is None:
         nothing = {"decision": "nothing new to learn", "unchanged": True}
         return {**report, "version": learnt.version, **nothing, "seconds": since(began)}
-    if learnt is None:
-        why: str | None = "there was no model yet"
-        report["train"] = train(store, config=config, settings=chosen, progress=progress, stop=stop)
-    else:
-        known = settings_of_model(learnt.model.settings, _path(config), chosen)
-        # A training that drift asked for and that was stopped is taken up again.
-        why = drifted or _retrain_now(opened, learnt, known.online.retrain_when)
-        if why is None:
-            report["update"] = update(store, config=config, settings=chosen, progress=progress, stop=stop)
-            why = _drifted(opened)
-        if why is not None:
-            facts = {"origin": "scratch", "why": why}
-            report["train"] = train_snapshot(opened, current, known, facts, progress=progress, stop=stop)
-    report["decision"] = why or "updated online"
-    splits = [split for split in ("valid", "test") if getattr(current.snapshot, split)]
-    report["evaluate"] = {split: evaluate(store, split=split) for split in splits}  # type: ignore[arg-type]
+    with reached(place, workers):
+        if learnt is None:
+            why: str | None = "there was no model yet"
+            report["train"] = train(
+                store, config=config, settings=chosen, workers=workers, **where, progress=progress, stop=stop
+            )
+        else:
+            known = settings_of_model(learnt.model.settings, _path(config), chosen)
+            # A training that drift asked for and that was stopped is taken up again.
+            why = drifted or _retrain_now(opened, learnt, known.online.retrain_when)
+            if why is None:
+                report["update"] = update(store, config=config, settings=chosen, **where, progress=progress, stop=stop)
+                why = _drifted(opened)
+            if why is not None:
+                facts = {"origin": "scratch", "why": why}
+                report["train"] = train_snapshot(
+                    opened, current, known, facts, progress=progress, stop=stop, place=place
+                )
+        report["decision"] = why or "updated online"
+        splits = [split for split in ("valid", "test") if getattr(current.snapshot, split)]
+        report["evaluate"] = {split: evaluate(store, split=split, **where) for split in splits}  # type: ignore[arg-type]
     return {**report, "version": opened.find_model().version, "unchanged": False, "seconds": since(began)}
 
 

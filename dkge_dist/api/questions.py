@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from dkge_dist.api.places import place_of
 from dkge_dist.api.reports import PathLike, Report, since
+from dkge_dist.api.tables import sharded
 from dkge_dist.evaluate.breakdown import by_category, by_relation
 from dkge_dist.evaluate.link_prediction import Joint, Protocol, Ranks, known_triples, metrics, rank
 from dkge_dist.evaluate.question_answering import nearest
@@ -18,11 +21,16 @@ from dkge_dist.graph.labels import Labels
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.kernels.jit import set_threads
 from dkge_dist.kernels.triples import contains
+from dkge_dist.shards.shard import Field
 from dkge_dist.store.export import Format, Vectors, write_vectors
 from dkge_dist.store.manifest import ModelManifest
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import blocks, load_table
 from dkge_dist.types import ROW, Array, DkgeError, Split, Triples, UsageError
+
+if TYPE_CHECKING:
+    from dkge_dist.cluster.ranking import ShardedJoint
+    from dkge_dist.cluster.session import Place
 
 SUGGESTIONS = 5
 ANY = "?"
@@ -54,12 +62,17 @@ def evaluate(
     relations: bool = False,
     categories: bool = False,
     threads: int = 0,
+    shards: int | None = None,
+    address: str | None = None,
+    wait_seconds: float | None = None,
 ) -> Report:
     """Rank the held-out triples of the snapshot that a model was learnt from.
 
-    `without_train` leaves out triples that stand in train too. `relations` and `categories` add tables.
+    `without_train` leaves out triples that stand in train too. `relations` and `categories` add tables. With `shards`
+    the entities lie in so many Ray actors, which count for themselves.
     """
     began = time.monotonic()
+    place = place_of(shards, 1, address, wait_seconds)
     if threads:
         set_threads(threads)
     opened = _open(store, version)
@@ -70,12 +83,14 @@ def evaluate(
         raise DkgeError(f"{store}: snapshot {opened.snapshot_name!r} has no {split} triples; ingest with --{split} N")
     entry = opened.model.model
     candidates = np.flatnonzero(opened.snapshot.entities_alive).astype(ROW)
-    joint = Joint(
-        load_table(opened.store.storage, entry.entities["joint"]),
-        load_table(opened.store.storage, entry.relations["joint"]),
-        candidates,
-    )
-    ranks = rank(joint, triples, known_triples(splits, protocol))  # type: ignore[arg-type]
+    known = known_triples(splits, protocol)  # type: ignore[arg-type]
+    relation_vectors = load_table(opened.store.storage, entry.relations["joint"])
+    if place is None:
+        entities = load_table(opened.store.storage, entry.entities["joint"])
+        ranks = rank(Joint(entities, relation_vectors, candidates), triples, known)
+    else:
+        with _sharded_joint(place, opened, relation_vectors, candidates) as joint:
+            ranks = rank(joint, triples, known)
     apart = ~contains(train, triples)
     report: Report = {
         **metrics(ranks.both),
@@ -98,6 +113,20 @@ def evaluate(
     return {**report, "seconds": since(began)}
 
 
+def _sharded_joint(place: Place, opened: Opened, relations: Array, candidates: Array) -> Any:
+    """o* of the entities, in shards."""
+
+    @contextmanager
+    def joint() -> Iterator[ShardedJoint]:
+        from dkge_dist.cluster.ranking import ShardedJoint
+
+        rows = opened.model.model.entities["joint"].rows
+        with sharded(place, opened.store, opened.model, rows, (Field.JOINT,)) as table:
+            yield ShardedJoint(table, relations, candidates)
+
+    return joint()
+
+
 def answer(
     store: PathLike,
     head: str | None = None,
@@ -107,12 +136,17 @@ def answer(
     top: int = 10,
     version: str | None = None,
     batch: PathLike | None = None,
+    shards: int | None = None,
+    address: str | None = None,
+    wait_seconds: float | None = None,
 ) -> Report:
     """The best answers to (head, relation, ?) or, with `tail`, to (?, relation, tail).
 
-    `batch` is a file of questions, one a line: head, relation and tail with tabs between, `?` for what is asked.
+    `batch` is a file of questions, one a line: head, relation and tail with tabs between, `?` for what is asked. With
+    `shards` the entities lie in so many Ray actors, each of which names its best.
     """
     began = time.monotonic()
+    place = place_of(shards, 1, address, wait_seconds)
     if top < 1:
         raise UsageError(f"--top {top}: at least one answer")
     questions = _questions(head, relation, tail, Path(batch) if batch is not None else None)
@@ -127,10 +161,14 @@ def answer(
         label = q.relation if alive[anchors[dead]] else q.anchor
         raise DkgeError(f"{q.where}{label!r} is not in snapshot {opened.snapshot_name!r} (it was in another one)")
     storage = opened.store.storage
-    entities = _vectors_of(blocks(storage, entry.entities["joint"]), anchors)
     sign = np.array([1.0 if q.asks_tail else -1.0 for q in questions], np.float32)
-    query = entities + sign[:, None] * load_table(storage, entry.relations["joint"])[kinds]
-    best = nearest(query, blocks(storage, entry.entities["joint"]), alive, top)
+    step = sign[:, None] * load_table(storage, entry.relations["joint"])[kinds]
+    if place is None:
+        query = _vectors_of(blocks(storage, entry.entities["joint"]), anchors) + step
+        best = nearest(query, blocks(storage, entry.entities["joint"]), alive, top)
+    else:
+        with _sharded_joint(place, opened, step, np.flatnonzero(alive).astype(ROW)) as joint:
+            best = joint.nearest(joint.vectors(anchors) + step, top)
     answered = []
     for number, question in enumerate(questions):
         known = _known(opened.snapshot, question, int(anchors[number]), int(kinds[number]), best.rows[number])

@@ -17,7 +17,7 @@ from dkge_dist.store.models import Deltas
 from dkge_dist.store.storage import Staging
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import load_table, save_delta
-from dkge_dist.types import Array
+from dkge_dist.types import Array, DkgeError
 
 if TYPE_CHECKING:
     from dkge_dist.cluster.session import Place
@@ -79,6 +79,7 @@ def sharded(
     place: Place, store: Store, model: ModelManifest, rows: int, fields: tuple[Field, ...]
 ) -> Iterator[RayTable]:
     """Some fields of a stored model's entities, in shards."""
+    from dkge_dist.cluster.calls import ShardLostError
     from dkge_dist.cluster.server import Stored
     from dkge_dist.cluster.session import connected, shard_actors
     from dkge_dist.cluster.table import RayTable
@@ -89,8 +90,11 @@ def sharded(
     row_bytes = 4 * dim * len(fields) + 4 * len(TRAINED)
     with connected(place, 1), shard_actors(place, plan, row_bytes) as actors:
         table = RayTable(plan, actors, secrets.token_hex(8), dim)
-        table.open(Stored(store.path.resolve(), tables))
-        yield table
+        try:
+            table.open(Stored(store.path.resolve(), tables))
+            yield table
+        except ShardLostError as error:
+            raise DkgeError(f"{error}; {store.path} is as it was, and the same command starts again") from None
 
 
 def _moved(table: RayTable) -> Report:

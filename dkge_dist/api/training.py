@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import torch
 
+from dkge_dist.api.places import place_of
 from dkge_dist.api.reports import PathLike, Progress, Report, since
 from dkge_dist.config import Settings, load_settings
 from dkge_dist.evaluate.validation import Validation
@@ -81,18 +82,6 @@ def train(
         raise DkgeError(f"{store}: holds no snapshot yet; `dkge ingest {store} SOURCE` brings one")
     facts = {"origin": "scratch", "preset": preset}
     return train_snapshot(opened, manifest, chosen, facts, fresh, tensorboard, progress, stop, place)
-
-
-def place_of(shards: int | None, workers: int, address: str | None, wait_seconds: float | None) -> Place | None:
-    """Where to work: None is here, without Ray."""
-    if shards is None:
-        if workers != 1 or address is not None:
-            raise UsageError("--workers and --address go with --shards N: without shards no Ray is used")
-        return None
-    from dkge_dist.cluster.session import Place
-
-    place = Place(shards, workers, address)
-    return place if wait_seconds is None else Place(shards, workers, address, wait_seconds)
 
 
 def train_snapshot(

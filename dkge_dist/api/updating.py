@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from dkge_dist.api.places import place_of
 from dkge_dist.api.reports import PathLike, Progress, Report, since
 from dkge_dist.api.tables import OpenTables, save_rows, tables_here, tables_on
-from dkge_dist.api.training import place_of, use_machine, validation_of
+from dkge_dist.api.training import use_machine, validation_of
 from dkge_dist.config import Settings, settings_of_model
 from dkge_dist.evaluate.validation import Validation
 from dkge_dist.graph.affected import GraphState, find_affected

@@ -153,6 +153,12 @@ def check(store: StorePath, as_json: Json = False) -> None:
 SettingWords = Annotated[list[str] | None, typer.Argument(metavar="key=value", help="Settings, as in configs/.")]
 Config = Annotated[Path | None, typer.Option(help="YAML file of settings.")]
 Preset = Annotated[str, typer.Option(help="Start values of the settings: default or paper.")]
+Shards = Annotated[
+    int | None, typer.Option(min=1, help="Run on Ray, with the entities in so many shards; without it, no Ray is used.")
+]
+Workers = Annotated[int, typer.Option(min=1, help="With --shards: data-parallel workers that train.")]
+Address = Annotated[str | None, typer.Option(help="With --shards: the Ray cluster; one of our own by default.")]
+Wait = Annotated[float | None, typer.Option(min=0, metavar="SECONDS", help="With --shards: for room on the cluster.")]
 ModelVersion = Annotated[
     str | None, typer.Option("--version", "--as-of", metavar="V", help="The model in force at a version or snapshot.")
 ]
@@ -167,6 +173,10 @@ def train(
     config: Config = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Do not resume an interrupted training.")] = False,
     tensorboard: Annotated[Path | None, typer.Option(help="Also write metrics for TensorBoard here.")] = None,
+    shards: Shards = None,
+    workers: Workers = 1,
+    address: Address = None,
+    wait: Wait = None,
     as_json: Json = False,
 ) -> None:
     """Learn a snapshot from scratch. Ctrl-C leaves a checkpoint; the same command goes on from it."""
@@ -175,7 +185,8 @@ def train(
     with progress_bar("train", as_json) as progress, stop_requested() as stop:
         report = api.train(
             store, snapshot=snapshot, preset=preset, config=config, settings=settings or (), fresh=fresh,
-            tensorboard=tensorboard, progress=progress, stop=stop,
+            tensorboard=tensorboard, shards=shards, workers=workers, address=address, wait_seconds=wait,
+            progress=progress, stop=stop,
         )  # fmt: skip
     emit(report, as_json, show_trained)
 
@@ -190,7 +201,9 @@ def update(
     ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Show what would be done, and do nothing.")] = False,
     config: Config = None,
-    shards: Annotated[int, typer.Option(min=1, help="With --plan: tell which of so many shards are touched.")] = 1,
+    shards: Shards = None,
+    address: Address = None,
+    wait: Wait = None,
     as_json: Json = False,
 ) -> None:
     """Learn online what changed since the snapshot that the model was learnt from."""
@@ -199,7 +212,7 @@ def update(
     with progress_bar("update", as_json) as progress, stop_requested() as stop:
         report = api.update(
             store, to=to, since_version=since, plan=plan, config=config, settings=settings or (), shards=shards,
-            progress=progress, stop=stop,
+            address=address, wait_seconds=wait, progress=progress, stop=stop,
         )  # fmt: skip
     emit(report, as_json, show_update)
 
@@ -216,6 +229,10 @@ def nightly(
     force: Annotated[bool, typer.Option("--force", help="Take a source that looks wrong.")] = False,
     max_bad_lines: Annotated[int, typer.Option(min=0, help="Bad lines to set aside before giving up.")] = 0,
     config: Config = None,
+    shards: Shards = None,
+    workers: Workers = 1,
+    address: Address = None,
+    wait: Wait = None,
     as_json: Json = False,
 ) -> None:
     """Ingest, update (or train anew, if the drift policy says so) and evaluate. Run twice, it does nothing twice."""
@@ -224,7 +241,8 @@ def nightly(
     with progress_bar("nightly", as_json) as progress, stop_requested() as stop:
         report = api.nightly(
             store, source, format=format, name=name, valid=valid, test=test, force=force, max_bad_lines=max_bad_lines,
-            config=config, settings=settings or (), progress=progress, stop=stop,
+            config=config, settings=settings or (), shards=shards, workers=workers, address=address, wait_seconds=wait,
+            progress=progress, stop=stop,
         )  # fmt: skip
     emit(report, as_json, show_night)
 
@@ -278,6 +296,9 @@ def evaluate(
     relations: Annotated[bool, typer.Option("--relations", help="Also a table by relation.")] = False,
     categories: Annotated[bool, typer.Option("--categories", help="Also by 1-1, 1-N, N-1, N-N.")] = False,
     threads: Annotated[int, typer.Option(min=0, help="Threads; 0 means all cores.")] = 0,
+    shards: Shards = None,
+    address: Address = None,
+    wait: Wait = None,
     as_json: Json = False,
 ) -> None:
     """Link prediction: how high do the true entities of held-out triples rank?"""
@@ -285,7 +306,7 @@ def evaluate(
 
     report = api.evaluate(
         store, version=version, split=split, protocol=protocol, relations=relations, categories=categories,
-        threads=threads,
+        threads=threads, shards=shards, address=address, wait_seconds=wait,
     )  # fmt: skip
     emit(report, as_json, show_evaluation)
 
@@ -300,6 +321,9 @@ def answer(
     top: Annotated[int, typer.Option(min=1, help="How many answers.")] = 10,
     version: ModelVersion = None,
     batch: Annotated[Path | None, typer.Option(help="File of questions, `?` for what is asked.")] = None,
+    shards: Shards = None,
+    address: Address = None,
+    wait: Wait = None,
     as_json: Json = False,
 ) -> None:
     """The best answers to (HEAD, RELATION, ?), nearest first; `known` ones stand in the graph already."""
@@ -309,7 +333,10 @@ def answer(
     if len(given) != (0 if batch else 1 if tail is not None else 2):
         raise UsageError("ask with HEAD RELATION, with RELATION --tail T, or with --batch FILE")
     head, relation = (None, None) if batch else (None, given[0]) if tail is not None else (given[0], given[1])
-    report = api.answer(store, head, relation, tail=tail, top=top, version=version, batch=batch)
+    report = api.answer(
+        store, head, relation, tail=tail, top=top, version=version, batch=batch, shards=shards, address=address,
+        wait_seconds=wait,
+    )  # fmt: skip
     emit(report, as_json, show_answers)
 
 
