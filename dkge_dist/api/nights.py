@@ -45,8 +45,6 @@ def nightly(
     Idempotent: what was done already is not done again, so a night that failed half-way is simply run again.
     """
     began = time.monotonic()
-    chosen = list(settings)
-    where: dict[str, Any] = {"shards": shards, "address": address, "wait_seconds": wait_seconds}
     place = place_of(shards, workers, address, wait_seconds)
     ingested = ingest(
         store, source, format=format, name=name, valid=valid, test=test, force=force, max_bad_lines=max_bad_lines
@@ -61,28 +59,28 @@ def nightly(
     if learnt is not None and is_learnt and drifted is None:
         nothing = {"decision": "nothing new to learn", "unchanged": True}
         return {**report, "version": learnt.version, **nothing, "seconds": since(began)}
+    where: dict[str, Any] = {"shards": shards, "address": address, "wait_seconds": wait_seconds}
+    how: dict[str, Any] = {"config": config, "settings": list(settings), "progress": progress, "stop": stop}
     with reached(place, workers):
         if learnt is None:
             why: str | None = "there was no model yet"
-            report["train"] = train(
-                store, config=config, settings=chosen, workers=workers, **where, progress=progress, stop=stop
-            )
+            report["train"] = train(store, workers=workers, **where, **how)
         else:
-            known = settings_of_model(learnt.model.settings, _path(config), chosen)
+            known = settings_of_model(learnt.model.settings, _path(config), how["settings"])
             # A training that drift asked for and that was stopped is taken up again.
             why = drifted or _retrain_now(opened, learnt, known.online.retrain_when)
             if why is None:
-                report["update"] = update(store, config=config, settings=chosen, **where, progress=progress, stop=stop)
+                report["update"] = update(store, **where, **how)
                 why = _drifted(opened)
             if why is not None:
                 facts = {"origin": "scratch", "why": why}
                 report["train"] = train_snapshot(
                     opened, current, known, facts, progress=progress, stop=stop, place=place
                 )
-        report["decision"] = why or "updated online"
         splits = [split for split in ("valid", "test") if getattr(current.snapshot, split)]
         report["evaluate"] = {split: evaluate(store, split=split, **where) for split in splits}  # type: ignore[arg-type]
-    return {**report, "version": opened.find_model().version, "unchanged": False, "seconds": since(began)}
+    decided = {"decision": why or "updated online", "version": opened.find_model().version}
+    return {**report, **decided, "unchanged": False, "seconds": since(began)}
 
 
 def _path(config: PathLike | None) -> Path | None:

@@ -1,0 +1,140 @@
+"""Shards in Ray actors against a table in the process: throughput, CPU, bytes, and what a one-shard change writes.
+
+Each case is an epoch of the real trainer with one worker (this process), no validation, repeated in turns. CPU seconds
+are those of all processes of Ray together with this one.
+"""
+
+from __future__ import annotations
+
+import secrets
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.bench_train import NoValidation
+from benchmarks.processes import cpu_seconds
+from benchmarks.published import add_source, published_store
+from benchmarks.report import options, publish
+from dkge_dist import api
+from dkge_dist.api.training import Ground, assemble, local_tables, start_of, use_machine
+from dkge_dist.cluster.session import Place, connected, shard_actors
+from dkge_dist.cluster.table import RayTable
+from dkge_dist.config import Settings, load_settings
+from dkge_dist.shards.plan import ShardPlan
+from dkge_dist.shards.shard import Field
+from dkge_dist.store.store import Store
+from dkge_dist.train.checkpoints import Checkpoints
+from dkge_dist.train.trainer import Trainer
+
+
+def epoch(ground: Ground, settings: Settings, tables: Any) -> dict[str, float]:
+    """Triples a second and CPU seconds a million triples of one epoch."""
+    prepared = assemble(ground, settings, use_machine(settings), tables)
+    with tempfile.TemporaryDirectory() as folder:
+        checkpoints = Checkpoints(Path(folder) / "training")
+        trainer = Trainer(prepared.maker, prepared.learner, NoValidation(), checkpoints, settings.train, settings.seed)
+        before = cpu_seconds()
+        rate = trainer.run().history[-1]["triples_per_second"]
+        used = cpu_seconds() - before
+    trained = ground.train.count * settings.train.max_epochs
+    return {"triples_per_second": rate, "cpu_per_million": used / trained * 1e6}
+
+
+def sharded_epoch(ground: Ground, settings: Settings, block_rows: int, shards: int) -> dict[str, Any]:
+    plan = ShardPlan(ground.digests[0].shape[0], block_rows, shards)
+    dim = settings.model.dim
+    with shard_actors(Place(shards), plan, 4 * dim * len(Field)) as actors:
+        table = RayTable(plan, actors, secrets.token_hex(8), dim)
+        table.open(start_of(ground, settings, 0))
+        table.pull({Field.KNOWLEDGE: ground.alive[0][:1]})
+        result: dict[str, Any] = epoch(ground, settings, (table, local_tables(ground, settings)[1]))
+        stats = table.stats()
+    moved = sum(of["bytes_pulled"] + of["bytes_pushed"] for of in stats)
+    distinct = sum(of["rows_pushed"] for of in stats)
+    result["bytes_ratio"] = moved / (distinct * (4 * dim + 4 * dim + 8))
+    result["calls_per_shard_and_batch"] = (
+        sum(of["pull_calls"] + of["push_calls"] for of in stats)
+        / shards
+        / (-(-ground.train.count // settings.train.batch_size) * settings.train.max_epochs)
+    )
+    return result
+
+
+def throughput(store: Path, words: list[str], preset: str, counts: list[int], turns: int) -> dict[str, Any]:
+    opened = Store.open(store)
+    manifest = opened.current_snapshot()
+    assert manifest is not None
+    settings = load_settings(None, words, preset)
+    ground = Ground.of(opened.snapshot(manifest), opened.dictionaries(manifest), settings)
+    lines: dict[str, list[dict[str, Any]]] = {}
+    for turn in range(turns + 1):
+        cases = {"here": lambda: epoch(ground, settings, local_tables(ground, settings))}
+        for count in counts:
+            cases[str(count)] = lambda count=count: sharded_epoch(ground, settings, manifest.block_rows, count)
+        for name, case in cases.items():
+            line = case()
+            if turn:  # The first turn compiles and warms up.
+                lines.setdefault(name, []).append(line)
+    return {
+        name: {key: statistics.median(line[key] for line in some) for key in some[0]} for name, some in lines.items()
+    }
+
+
+def one_shard_change(work: Path, shards: int) -> dict[str, Any]:
+    """Two entities nobody knew are linked: their rows are in the last block, so in one shard."""
+    with tempfile.TemporaryDirectory(dir=work) as folder:
+        store, movies = Path(folder) / "store", Path(folder) / "movies"
+        api.synth(movies, "demo")
+        api.ingest(store, movies / "snapshot-000.tsv", valid=50)
+        api.train(store, settings=["model.dim=32", "train.max_epochs=2"])
+        night = Path(folder) / "night.changes"
+        night.write_text("+\tnobody\tdirector\tno one\n+\tno one\tknownFor\tnobody\n", encoding="utf-8")
+        api.ingest(store, night)
+        done = api.update(store, shards=shards)
+    quiet = [of for of in done["shards"] if not of["touched"]]
+    return {
+        "shards_touched": done["shards_touched"],
+        "calls_elsewhere": sum(of["push_calls"] + of["write_calls"] for of in quiet),
+        "bytes_written_elsewhere": sum(of["bytes_written"] + of["bytes_pushed"] for of in quiet),
+    }
+
+
+def main() -> None:
+    parser = options(__doc__ or "")
+    add_source(parser)
+    parser.add_argument("--batch", type=int, nargs="*", default=[4000, 16000])
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--shards", type=int, nargs="*", default=[1, 4, 16])
+    arguments = parser.parse_args()
+    store = published_store(arguments)
+    result: dict[str, Any] = {}
+    figures: dict[str, tuple[Any, Any]] = {}
+    with connected(Place(1), 1):
+        for preset, extra in (("paper", ["train.max_epochs=2"]), ("default", ["model.dim=100", "train.max_epochs=1"])):
+            for batch in arguments.batch:
+                words = [*extra, f"train.batch_size={batch}"]
+                found = throughput(store, words, preset, arguments.shards, arguments.turns)
+                result[f"{preset}, batch {batch}"] = found
+                print(preset, batch, found, flush=True)
+                least, most = str(min(arguments.shards)), str(max(arguments.shards))
+                for count in map(str, arguments.shards):
+                    ratio = found[count]["triples_per_second"] / found["here"]["triples_per_second"]
+                    figures[f"{preset}, batch {batch}: throughput of {count} shards / in process"] = (
+                        ratio,
+                        ">= 0.75 (aim 0.95)",
+                    )
+                cpu = found[most]["cpu_per_million"] / found[least]["cpu_per_million"]
+                figures[f"{preset}, batch {batch}: CPU of {most} shards / {least}"] = (cpu, "<= 1.2")
+                bytes_ = max(found[str(count)]["bytes_ratio"] for count in arguments.shards)
+                figures[f"{preset}, batch {batch}: bytes moved / needed"] = (bytes_, "<= 1.1")
+        result["one shard of 16"] = one_shard_change(arguments.work, 16)
+    change = result["one shard of 16"]
+    figures["shards of 16 that a one-shard change touches"] = (change["shards_touched"], "1")
+    figures["push and write calls to the others"] = (change["calls_elsewhere"], "0")
+    figures["bytes pushed and written to the others"] = (change["bytes_written_elsewhere"], "0")
+    publish("bench_shards", result, arguments, figures)
+
+
+if __name__ == "__main__":
+    main()

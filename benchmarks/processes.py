@@ -1,0 +1,70 @@
+"""What a benchmark's processes use together: CPU seconds, and memory with shared pages counted once."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+def family() -> list[int]:
+    """This process and all below it: a local Ray's servers and workers are among them."""
+    parent = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                parent[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+    found, fresh = [os.getpid()], [os.getpid()]
+    while fresh:
+        fresh = [process for process, above in parent.items() if above in fresh]
+        found += fresh
+    return found
+
+
+def cpu_seconds() -> float:
+    """Of all processes of the family, as long as they live, and of those that ended and were waited for."""
+    total = 0
+    for process in family():
+        try:
+            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        total += sum(int(ticks) for ticks in fields[11:15])
+    return total / TICK
+
+
+def pss_bytes() -> int:
+    """Of all processes of the family: a page that n of them share counts 1/n in each."""
+    total = 0
+    for process in family():
+        try:
+            lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+        except OSError:
+            continue
+        total += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    return total
+
+
+@contextmanager
+def peak_memory(seconds: float = 1.0) -> Iterator[list[int]]:
+    """Sample the memory of the family; the list's one number is the highest seen."""
+    peak, over = [pss_bytes()], threading.Event()
+
+    def watch() -> None:
+        while not over.wait(seconds):
+            peak[0] = max(peak[0], pss_bytes())
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield peak
+    finally:
+        over.set()
+        thread.join()
+        peak[0] = max(peak[0], pss_bytes())

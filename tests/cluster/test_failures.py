@@ -1,0 +1,200 @@
+"""Losing a shard, a worker, a whole node: real processes are killed, and what comes out is what would have come anyway.
+
+With one worker a training that was disturbed ends bit for bit where an undisturbed one ends: it goes on from a
+checkpoint, and everything random follows from the seed and the place in the training.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+from ray.cluster_utils import Cluster
+
+from dkge_dist import api
+from dkge_dist.store.models import FIELDS
+from dkge_dist.store.store import Store
+from dkge_dist.store.tables import load_table
+from dkge_dist.types import DkgeError
+from tests.graphs import listing, movies, write_changes, write_tsv
+
+WORDS = [
+    "model.dim=8",
+    "train.batch_size=64",
+    "train.negatives=32",
+    "train.max_epochs=12",
+    "train.eval_every=4",
+    "train.checkpoint_seconds=0",
+    "threads=1",
+]
+SHORT_HEALTH_CHECKS = {
+    "health_check_initial_delay_ms": 2000,
+    "health_check_period_ms": 500,
+    "health_check_timeout_ms": 5000,
+    "health_check_failure_threshold": 3,
+}
+
+
+class Nodes:
+    """A cluster of several nodes on this machine: a head for the driver, and nodes with room for shards."""
+
+    def __init__(self) -> None:
+        head = {"num_cpus": 2, "memory": 1 << 28, "include_dashboard": False, "_system_config": SHORT_HEALTH_CHECKS}
+        self.cluster = Cluster(initialize_head=True, head_node_args=head)
+        ray.init(address=self.cluster.address, log_to_driver=False, logging_level="ERROR")
+        self.nodes: list[Any] = []
+
+    def add(self) -> None:
+        self.nodes.append(self.cluster.add_node(num_cpus=2, memory=2 << 30))
+
+    def lose(self) -> None:
+        """Kill a node with all that runs on it, and bring another one."""
+        self.cluster.remove_node(self.nodes.pop(0), allow_graceful=False)
+        self.add()
+
+    def close(self) -> None:
+        ray.shutdown()
+        self.cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Nodes]:
+    # One Ray at a time: others of this session are over or will start their own.
+    ray.shutdown()
+    made = Nodes()
+    made.add()
+    made.add()
+    yield made
+    made.close()
+
+
+def kill(title: str) -> bool:
+    """SIGKILL a process below this one, by the name that Ray gives it."""
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit() and _name(folder).startswith(f"ray::{title}") and _is_below(int(folder.name)):
+            os.kill(int(folder.name), signal.SIGKILL)
+            return True
+    return False
+
+
+def _name(folder: Path) -> str:
+    try:
+        return (folder / "cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _is_below(process: int) -> bool:
+    while process > 1:
+        try:
+            process = int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            return False
+        if process == os.getpid():
+            return True
+    return False
+
+
+def content(store: Path) -> dict[str, Any]:
+    """All vectors of the model in force."""
+    opened = Store.open(store)
+    model = opened.find_model().model
+    return {
+        f"{kind}.{field}": load_table(opened.storage, tables[field])
+        for kind, tables in (("entities", model.entities), ("relations", model.relations))
+        for field in FIELDS
+    }
+
+
+def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return all((one[name] == other[name]).all() for name in one)
+
+
+def store_of(folder: Path) -> Path:
+    source = write_tsv(folder / "movies.tsv", movies(400))
+    api.ingest(folder / "store", source, valid=40, test=40, name="first")
+    return folder / "store"
+
+
+def disturbed(accidents: dict[int, Callable[[], object]]) -> Callable[[float, str], None]:
+    """A listener that lets each accident happen once the training has come to its epoch."""
+
+    def progress(done: float, words: str) -> None:
+        for epoch in [epoch for epoch in accidents if words.startswith(f"epoch {epoch}/")]:
+            accidents.pop(epoch)()
+
+    return progress
+
+
+@pytest.mark.timeout(900)
+def test_a_training_that_loses_a_shard_a_worker_and_a_node_ends_as_if_nothing_had_happened(
+    tmp_path: Path, nodes: Nodes
+) -> None:
+    undisturbed, store = store_of(tmp_path / "one"), store_of(tmp_path / "other")
+    api.train(undisturbed, settings=WORDS)
+    happened = []
+    accidents: dict[int, Callable[[], object]] = {
+        3: lambda: happened.append(kill("ShardServer")),
+        6: lambda: happened.append(kill("RayTrainWorker")),
+        9: lambda: (nodes.lose(), happened.append(True)),
+    }
+    report = api.train(store, settings=WORDS, shards=3, progress=disturbed(accidents), wait_seconds=60)
+    assert happened == [True, True, True]
+    assert report["epochs"] == 12
+    assert same(content(undisturbed), content(store))
+    assert not list((store / "training").iterdir())
+    assert api.check(store)["ok"]
+
+
+@pytest.mark.timeout(300)
+def test_an_update_that_loses_a_shard_leaves_the_store_as_it_was(tmp_path: Path, nodes: Nodes) -> None:
+    store = store_of(tmp_path)
+    api.train(store, settings=WORDS)
+    api.ingest(store, write_changes(tmp_path / "night.changes", added=[("title1", "actor", "newcomer")]), name="second")
+    before = listing(store)
+    killed = []
+
+    def progress(done: float, words: str) -> None:
+        if not killed:
+            killed.append(kill("ShardServer"))
+
+    with pytest.raises(DkgeError, match=r"shard \d.*(gone|restarted|reached).* is as it was"):
+        api.update(store, settings=["online.max_epochs=50", "online.patience=0"], shards=2, progress=progress)
+    assert killed == [True]
+    assert listing(store) == before
+    assert api.update(store, shards=2)["version"] == Store.open(store).head().version  # type: ignore[union-attr]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_a_training_survives_twenty_accidents_at_random_moments(tmp_path: Path, nodes: Nodes) -> None:
+    seed = int(os.environ.get("DKGE_SEED", time.time_ns() % 1_000_000))
+    print(f"DKGE_SEED={seed}")
+    rng = random.Random(seed)
+    words = [*WORDS, "train.max_epochs=400", "train.eval_every=100", "train.checkpoint_seconds=1"]
+    undisturbed, store = store_of(tmp_path / "one"), store_of(tmp_path / "other")
+    api.train(undisturbed, settings=words)
+    kinds: list[Callable[[], object]] = [lambda: kill("ShardServer"), lambda: kill("RayTrainWorker"), nodes.lose]
+    left, due = 20, time.monotonic() + 20
+
+    def progress(done: float, words: str) -> None:
+        nonlocal left, due
+        if left and time.monotonic() >= due:
+            left, due = left - 1, time.monotonic() + rng.uniform(1, 40)
+            rng.choice(kinds)()
+
+    while True:
+        try:
+            api.train(store, settings=words, shards=3, progress=progress, wait_seconds=60)
+            break
+        except DkgeError as error:
+            # Twenty accidents may use up the attempts of one command; the next one goes on.
+            print(error)
+    assert same(content(undisturbed), content(store))
