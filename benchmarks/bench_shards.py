@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.bench_train import NoValidation
-from benchmarks.processes import cpu_seconds
+from benchmarks.processes import cpu_by_process, cpu_since
 from benchmarks.published import add_source, published_store
 from benchmarks.report import options, publish
 from dkge_dist import api
@@ -34,9 +34,9 @@ def epoch(ground: Ground, settings: Settings, tables: Any) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         checkpoints = Checkpoints(Path(folder) / "training")
         trainer = Trainer(prepared.maker, prepared.learner, NoValidation(), checkpoints, settings.train, settings.seed)
-        before = cpu_seconds()
+        before = cpu_by_process()
         rate = trainer.run().history[-1]["triples_per_second"]
-        used = cpu_seconds() - before
+        used = cpu_since(before)
     trained = ground.train.count * settings.train.max_epochs
     return {"triples_per_second": rate, "cpu_per_million": used / trained * 1e6}
 

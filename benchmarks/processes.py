@@ -27,16 +27,21 @@ def family() -> list[int]:
     return found
 
 
-def cpu_seconds() -> float:
-    """Of all processes of the family, as long as they live, and of those that ended and were waited for."""
-    total = 0
+def cpu_by_process() -> dict[int, float]:
+    """CPU seconds so far of every process of the family."""
+    used = {}
     for process in family():
         try:
             fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        total += sum(int(ticks) for ticks in fields[11:15])
-    return total / TICK
+        used[process] = sum(int(ticks) for ticks in fields[11:13]) / TICK
+    return used
+
+
+def cpu_since(before: dict[int, float]) -> float:
+    """CPU seconds that the processes alive now have used since `cpu_by_process` told `before`."""
+    return sum(used - before.get(process, 0.0) for process, used in cpu_by_process().items())
 
 
 def pss_bytes() -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 from dkge_dist.api.graphs import ingest
 from dkge_dist.api.places import place_of, reached
-from dkge_dist.api.questions import evaluate
+from dkge_dist.api.questions import evaluations
 from dkge_dist.api.reports import PathLike, Progress, Report, since
 from dkge_dist.api.training import train, train_snapshot
 from dkge_dist.api.updating import update
@@ -78,7 +78,7 @@ def nightly(
                     opened, current, known, facts, progress=progress, stop=stop, place=place
                 )
         splits = [split for split in ("valid", "test") if getattr(current.snapshot, split)]
-        report["evaluate"] = {split: evaluate(store, split=split, **where) for split in splits}  # type: ignore[arg-type]
+        report["evaluate"] = evaluations(store, splits, place) if splits else {}
     decided = {"decision": why or "updated online", "version": opened.find_model().version}
     return {**report, **decided, "unchanged": False, "seconds": since(began)}
 

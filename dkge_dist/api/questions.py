@@ -14,7 +14,7 @@ from dkge_dist.api.places import place_of
 from dkge_dist.api.reports import PathLike, Report, since
 from dkge_dist.api.tables import sharded
 from dkge_dist.evaluate.breakdown import by_category, by_relation
-from dkge_dist.evaluate.link_prediction import Joint, Protocol, Ranks, known_triples, metrics, rank
+from dkge_dist.evaluate.link_prediction import Joint, JointVectors, Protocol, Ranks, known_triples, metrics, rank
 from dkge_dist.evaluate.question_answering import nearest
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.labels import Labels
@@ -71,35 +71,52 @@ def evaluate(
     `without_train` leaves out triples that stand in train too. `relations` and `categories` add tables. With `shards`
     the entities lie in so many Ray actors, which count for themselves.
     """
-    began = time.monotonic()
     place = place_of(shards, 1, address, wait_seconds)
     if threads:
         set_threads(threads)
+    return evaluations(store, [split], place, version, protocol, relations, categories)[split]
+
+
+def evaluations(
+    store: PathLike,
+    splits: Sequence[str],
+    place: Place | None = None,
+    version: str | None = None,
+    protocol: Protocol = "paper",
+    relations: bool = False,
+    categories: bool = False,
+) -> dict[str, Report]:
+    """`evaluate` on several splits, with the vectors brought up once."""
+    began = time.monotonic()
     opened = _open(store, version)
-    splits = tuple(opened.snapshot.triples(each) for each in Split)
-    train = splits[Split.TRAIN]
-    triples = splits[Split[split.upper()]]
-    if not triples.count:
-        raise DkgeError(f"{store}: snapshot {opened.snapshot_name!r} has no {split} triples; ingest with --{split} N")
-    entry = opened.model.model
-    candidates = np.flatnonzero(opened.snapshot.entities_alive).astype(ROW)
-    known = known_triples(splits, protocol)  # type: ignore[arg-type]
-    relation_vectors = load_table(opened.store.storage, entry.relations["joint"])
-    if place is None:
-        entities = load_table(opened.store.storage, entry.entities["joint"])
-        ranks = rank(Joint(entities, relation_vectors, candidates), triples, known)
-    else:
-        with _sharded_joint(place, opened, relation_vectors, candidates) as joint:
-            ranks = rank(joint, triples, known)
+    triples = {split: opened.snapshot.triples(Split[split.upper()]) for split in splits}
+    for split in splits:
+        if not triples[split].count:
+            raise DkgeError(
+                f"{store}: snapshot {opened.snapshot_name!r} has no {split} triples; ingest with --{split} N"
+            )
+    reports = {}
+    with _joint(place, opened) as joint:
+        for split in splits:
+            report = _evaluated(opened, joint, triples[split], protocol, relations, categories)
+            reports[split] = {**report, "split": split, "seconds": since(began)}
+    return reports
+
+
+def _evaluated(
+    opened: Opened, joint: JointVectors, triples: Triples, protocol: Protocol, relations: bool, categories: bool
+) -> Report:
+    every = tuple(opened.snapshot.triples(split) for split in Split)
+    train = every[Split.TRAIN]
+    ranks = rank(joint, triples, known_triples(every, protocol))  # type: ignore[arg-type]
     apart = ~contains(train, triples)
     report: Report = {
         **metrics(ranks.both),
         "triples": triples.count,
         "version": opened.model.version,
         "snapshot": opened.snapshot_name,
-        "split": split,
         "protocol": protocol,
-        "candidates": int(candidates.shape[0]),
+        "candidates": int(opened.snapshot.entities_alive.sum()),
         "leaked": int((~apart).sum()),
         "without_train": metrics(Ranks(ranks.tail[apart], ranks.head[apart]).both),
         "head": metrics(ranks.head),
@@ -110,21 +127,29 @@ def evaluate(
         report["relations"] = [{"relation": opened.names[1].label(row), **line} for row, line in tables.items()]
     if categories:
         report["categories"] = by_category(ranks, triples, train)
-    return {**report, "seconds": since(began)}
+    return report
 
 
-def _sharded_joint(place: Place, opened: Opened, relations: Array, candidates: Array) -> Any:
-    """o* of the entities, in shards."""
+@contextmanager
+def _joint(place: Place | None, opened: Opened) -> Iterator[JointVectors]:
+    """o* of a model, here or in shards."""
+    storage, entry = opened.store.storage, opened.model.model
+    relations = load_table(storage, entry.relations["joint"])
+    candidates = np.flatnonzero(opened.snapshot.entities_alive).astype(ROW)
+    if place is None:
+        yield Joint(load_table(storage, entry.entities["joint"]), relations, candidates)
+        return
+    with _sharded_joint(place, opened, relations, candidates) as joint:
+        yield joint
 
-    @contextmanager
-    def joint() -> Iterator[ShardedJoint]:
-        from dkge_dist.cluster.ranking import ShardedJoint
 
-        rows = opened.model.model.entities["joint"].rows
-        with sharded(place, opened.store, opened.model, rows, (Field.JOINT,)) as table:
-            yield ShardedJoint(table, relations, candidates)
+@contextmanager
+def _sharded_joint(place: Place, opened: Opened, relations: Array, candidates: Array) -> Iterator[ShardedJoint]:
+    from dkge_dist.cluster.ranking import ShardedJoint
 
-    return joint()
+    rows = opened.model.model.entities["joint"].rows
+    with sharded(place, opened.store, opened.model, rows, (Field.JOINT,)) as table:
+        yield ShardedJoint(table, relations, candidates)
 
 
 def answer(
@@ -162,12 +187,13 @@ def answer(
         raise DkgeError(f"{q.where}{label!r} is not in snapshot {opened.snapshot_name!r} (it was in another one)")
     storage = opened.store.storage
     sign = np.array([1.0 if q.asks_tail else -1.0 for q in questions], np.float32)
-    step = sign[:, None] * load_table(storage, entry.relations["joint"])[kinds]
+    relations = load_table(storage, entry.relations["joint"])
+    step = sign[:, None] * relations[kinds]
     if place is None:
         query = _vectors_of(blocks(storage, entry.entities["joint"]), anchors) + step
         best = nearest(query, blocks(storage, entry.entities["joint"]), alive, top)
     else:
-        with _sharded_joint(place, opened, step, np.flatnonzero(alive).astype(ROW)) as joint:
+        with _sharded_joint(place, opened, relations, np.flatnonzero(alive).astype(ROW)) as joint:
             best = joint.nearest(joint.vectors(anchors) + step, top)
     answered = []
     for number, question in enumerate(questions):

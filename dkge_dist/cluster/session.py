@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -87,7 +88,7 @@ def shard_actors(place: Place, plan: ShardPlan, row_bytes: int) -> Iterator[list
 
 def _reserved(place: Place, needed: list[int]) -> PlacementGroup:
     group: PlacementGroup = placement_group([{"memory": float(bytes_)} for bytes_ in needed], strategy="SPREAD")
-    if group.wait(place.wait_seconds):
+    if group.wait(math.ceil(place.wait_seconds)):  # Ray takes whole seconds, and cuts off the rest.
         return group
     remove_placement_group(group)
     nodes = [node["Resources"].get("memory", 0.0) for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]

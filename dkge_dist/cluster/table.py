@@ -27,6 +27,7 @@ from dkge_dist.store.tables import save_index
 from dkge_dist.types import ROW, Array
 
 Wanted = Mapping[Field, Array]
+NO_ROWS = np.empty(0, ROW)
 
 
 class Part:
@@ -107,7 +108,7 @@ class RayTable:
             early, late, corrected_by = Part(self.plan, wanted), None, None
             if to_come:
                 before = self._expected[0].wanted if self._expected else self._current
-                again = {field: self._recurrence.among(rows, before[field]) for field, rows in wanted.items()}
+                again = {f: self._recurrence.among(rows, before.get(f, NO_ROWS)) for f, rows in wanted.items()}
                 early = Part(self.plan, wanted, {field: np.flatnonzero(~there) for field, there in again.items()})
                 late = Part(self.plan, wanted, {field: np.flatnonzero(there) for field, there in again.items()})
                 corrected_by = (self._steps, self.rank)
@@ -121,7 +122,7 @@ class RayTable:
         """Copies of the distinct rows asked for, by field."""
         with self._lock:
             while self._expected and not self._expected[0].is_for(wanted):
-                self._expected.popleft()
+                self._drop()
             coming = self._expected.popleft() if self._expected else None
             self._current, self._is_pushed = wanted, False
         out = {field: np.empty((rows.shape[0], self.dim), np.float32) for field, rows in wanted.items()}
@@ -138,7 +139,8 @@ class RayTable:
             for shard, call in coming.pushed.items():
                 reply: Reply = call.result()
                 _place(reply.late, coming.late, shard, out)
-                for field, patch in reply.patches.items():
+                # Where nothing was fetched early, corrections are of a request before this one.
+                for field, patch in reply.patches.items() if shard in coming.early_calls else ():
                     out[field][coming.early.order(shard, field)[patch.numbers]] = patch.values
         self._settle()
         return out
@@ -150,9 +152,16 @@ class RayTable:
             _place(call.result(), part, shard, out)
 
     def _settle(self) -> None:
-        """Hear what became of pushes that nobody has waited for."""
-        unanswered, self._unanswered = self._unanswered, []
-        results(unanswered)
+        """Hear what became of pushes that nobody has waited for: shards may do what comes later first."""
+        with self._lock:
+            calls = [*self._unanswered, *(call for coming in self._expected for call in coming.pushed.values())]
+            self._unanswered = []
+        results(calls)
+
+    def _drop(self) -> None:
+        """Give up a request that was announced. Its calls are waited for: they may not come in between later ones."""
+        coming = self._expected.popleft()
+        self._unanswered += [*coming.early_calls.values(), *coming.late_calls.values(), *coming.pushed.values()]
 
     def push(self, gradients: Gradients, optimizer: Optimizer) -> None:
         """One optimizer step on (distinct rows, gradients) of each field; only shards that hold any of them hear of it.
@@ -160,6 +169,10 @@ class RayTable:
         With several workers all shards do: a step is taken once every rank has said what it has for it.
         """
         part = Part(self.plan, {field: rows for field, (rows, _) in gradients.items()})
+        with self._lock:
+            while self._is_pushed and self._expected:
+                self._drop()  # Nobody said that a push would come before it.
+        self._settle()
         with self._lock:
             step, self._steps, self._is_pushed = self._steps, self._steps + 1, True
             coming = self._expected[0] if self._expected else None
@@ -181,6 +194,9 @@ class RayTable:
 
     def write(self, field: Field, rows: Array, values: Array) -> None:
         """Set rows to given values."""
+        with self._lock:
+            while any(field in coming.wanted for coming in self._expected):
+                self._drop()  # It may have been fetched early.
         self._settle()
         part = Part(self.plan, {field: rows})
         results(
