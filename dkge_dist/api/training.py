@@ -208,7 +208,7 @@ Learn = Callable[[Ground, Settings, Checkpoints, Listener], Any]
 
 def _learn_on(place: Place, block_rows: int) -> Learn:
     """On a Ray cluster."""
-    from dkge_dist.cluster.session import connected, shard_actors
+    from dkge_dist.cluster.session import connected, require_workers, shard_actors
     from dkge_dist.cluster.training import Driver, fit
 
     @contextmanager
@@ -217,9 +217,10 @@ def _learn_on(place: Place, block_rows: int) -> Learn:
         row_bytes = settings.model.dim * 4 * len(Field) + 4 * len(TRAINED)
         cpus = settings.threads or 1
         with connected(place, place.workers * cpus), shard_actors(place, plan, row_bytes) as actors:
+            use_gpu = _cluster_gpus(settings, place)
+            require_workers(place, cpus, int(use_gpu))
             job = TrainingJob(ground, settings, checkpoints.folder)
             driver = Driver(listener.on_batch, listener.on_epoch, listener.stop)
-            use_gpu = _cluster_gpus(settings, place)
             outcome = fit(learn_part, job, place, plan, actors, cpus, use_gpu, checkpoints.folder, driver)
             if "error" in outcome:
                 kinds = {"StoppedError": StoppedError, "DivergedError": DivergedError}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import os
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -98,6 +100,29 @@ def _reserved(place: Place, needed: list[int]) -> PlacementGroup:
         f"{len(nodes)} nodes with {sum(nodes) / 1e9:.2f} GB for actors, {free / 1e9:.2f} GB of it free. "
         "Use more shards or nodes, or give nodes more (`ray start --memory BYTES`)"
     )
+
+
+def require_workers(place: Place, cpus: int, gpus: int) -> None:
+    """Wait until the cluster has nodes for all workers; Ray Train itself would wait for ever."""
+    until = time.monotonic() + place.wait_seconds
+    while (room := _room_for_workers(cpus, gpus)) < place.workers:
+        if time.monotonic() >= until:
+            needs = f"{cpus} CPUs" + (f" and {gpus} GPU" if gpus else "")
+            raise DkgeError(
+                f"no room for {place.workers} workers of {needs} after {place.wait_seconds:g} s: the cluster's nodes "
+                f"have it for {room}. Use fewer workers or `threads`, or more nodes"
+            )
+        time.sleep(min(1.0, max(0.0, until - time.monotonic())))
+
+
+def _room_for_workers(cpus: int, gpus: int) -> int:
+    """How many workers the nodes have room for in all, whoever uses it now."""
+    room = 0
+    for node in ray.nodes():  # type: ignore[no-untyped-call]
+        has = node["Resources"] if node["Alive"] else {}
+        by_gpu = int(has.get("GPU", 0) // gpus) if gpus else sys.maxsize
+        room += min(int(has.get("CPU", 0) // cpus), by_gpu)
+    return room
 
 
 def gpus() -> float:

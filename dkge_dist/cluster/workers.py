@@ -103,7 +103,11 @@ class Worker:
         self._beat()
 
     def _sum(self, tensor: Tensor) -> None:
-        dist.all_reduce(tensor)
+        """In place; by way of the worker's device, which is what its backend can add up on."""
+        there = tensor.to(self.device)
+        dist.all_reduce(there)
+        if there is not tensor:
+            tensor.copy_(there)
 
     def _beat(self) -> None:
         self._pulse.zero_()

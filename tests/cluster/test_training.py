@@ -1,0 +1,135 @@
+"""Whole trainings on Ray: one worker learns what is learnt here, to the bit, and each goes on from the other."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dkge_dist import api
+from dkge_dist.store.manifest import ModelEntry
+from dkge_dist.store.models import load_history, load_learnt
+from dkge_dist.store.store import Store
+from dkge_dist.train.trainer import StoppedError
+from tests.cli.test_cli import Ended, dkge
+from tests.graphs import assert_sound, head, movies, write_tsv
+
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.timeout(600)]
+
+SMALL = ["model.dim=7", "context.cap=5", "train.batch_size=40", "train.negatives=16", "train.patience=0", "threads=1"]
+LONG = [*SMALL, "train.max_epochs=80", "train.eval_every=40"]
+SHORT = [*SMALL, "train.max_epochs=3", "train.eval_every=1"]
+TRIPLES = 400
+
+
+@pytest.fixture(scope="module")
+def untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """250 entities in four blocks."""
+    folder = tmp_path_factory.mktemp("training")
+    source = write_tsv(folder / "base.tsv", movies(TRIPLES))
+    api.ingest(folder / "store", source, valid=20, test=20)
+    return folder / "store"
+
+
+@pytest.fixture
+def store(untrained: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(untrained, tmp_path / "store"))
+
+
+@pytest.fixture(scope="module")
+def trained_here(untrained: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """What an undisturbed training in this process comes to."""
+    stores = {}
+    for name, words in (("long", LONG), ("short", SHORT)):
+        stores[name] = Path(shutil.copytree(untrained, tmp_path_factory.mktemp(name) / "store"))
+        api.train(stores[name], settings=words)
+    return stores
+
+
+def model(store: Path) -> ModelEntry:
+    return Store.open(store).find_model().model
+
+
+def assert_same_parts(one: Path, other: Path) -> None:
+    """Every table and the dense parameters are the very same parts, by their checksums."""
+    mine, theirs = model(one), model(other)
+    assert mine.entities == theirs.entities
+    assert mine.relations == theirs.relations
+    assert mine.dense == theirs.dense
+    assert mine.metrics == theirs.metrics
+
+
+def untimed(store: Path) -> list[dict[str, float]]:
+    lines = load_history(Store.open(store), model(store))
+    return [{k: v for k, v in line.items() if k not in ("seconds", "triples_per_second")} for line in lines]
+
+
+def stops_after(batches: int) -> Iterator[bool]:
+    yield from [False] * (batches - 1)
+    yield True
+
+
+@pytest.mark.usefixtures("ray_here")
+def test_a_training_stopped_on_ray_is_finished_here(store: Path, trained_here: dict[str, Path]) -> None:
+    heard: list[tuple[float, str]] = []
+
+    def stop() -> bool:
+        return bool(heard)
+
+    with pytest.raises(StoppedError, match=r"stopped in epoch \d+; the same command goes on from here"):
+        api.train(store, settings=LONG, shards=3, stop=stop, progress=lambda done, words: heard.append((done, words)))
+    assert heard[0][1].startswith("epoch ")
+    assert 0 < heard[-1][0] < 1
+    assert head(store).version == 1
+    report = api.train(store, settings=LONG)
+    assert report["resumed"]
+    assert report["epochs"] == 80
+    assert_same_parts(store, trained_here["long"])
+    assert untimed(store) == untimed(trained_here["long"])
+    assert list((store / "training").iterdir()) == []
+
+
+@pytest.mark.usefixtures("ray_here")
+def test_a_training_stopped_here_is_finished_by_two_workers(store: Path, trained_here: dict[str, Path]) -> None:
+    """They add up in another order, so this is equal up to rounding."""
+    left = stops_after(4)
+    with pytest.raises(StoppedError):
+        api.train(store, settings=SHORT, stop=lambda: next(left))
+    report = api.train(store, settings=SHORT, shards=2, workers=2)
+    assert report["resumed"]
+    assert (report["version"], report["epochs"], report["shards"], report["workers"]) == (2, 3, 2, 2)
+    assert report["triples_per_second"] > 0
+    alone, both = (load_learnt(Store.open(path), model(path)) for path in (trained_here["short"], store))
+    for kind in ("entities", "relations", "dense"):
+        for name, values in getattr(both, kind).items():
+            assert np.isfinite(values).all()
+            expected = getattr(alone, kind)[name]
+            np.testing.assert_allclose(values, expected, atol=1e-4 * np.abs(expected).max(), err_msg=f"{kind} {name}")
+    assert (np.abs(both.entities["joint"]).sum(1) > 0).all(), "every part of o* was written by somebody"
+    assert report["valid"] == pytest.approx(model(trained_here["short"]).metrics, rel=0.05)
+    lines, expected_lines = untimed(store), untimed(trained_here["short"])
+    assert [line["loss"] for line in lines] == pytest.approx([line["loss"] for line in expected_lines], rel=1e-4)
+    stats = report["shard_stats"]
+    assert sum(of["rows"] for of in stats) == report["entities"]
+    assert all(of["push_calls"] and of["pull_calls"] and of["write_calls"] for of in stats)
+    assert_sound(store)
+
+
+def ended_well(ended: Ended) -> Ended:
+    assert ended.code == 0, ended.stderr
+    return ended
+
+
+def test_the_commands_start_ray_themselves(store: Path, trained_here: dict[str, Path]) -> None:
+    """From the start to the end with one worker: all parts are those that are written without Ray."""
+    trained = ended_well(dkge("train", store, *SHORT, "--shards", "3", "--json")).json
+    assert (trained["version"], trained["epochs"], trained["shards"], trained["workers"]) == (2, 3, 3, 1)
+    assert_same_parts(store, trained_here["short"])
+    assert untimed(store) == untimed(trained_here["short"])
+    local = api.evaluate(store)
+    found = ended_well(dkge("evaluate", store, "--shards", "2", "--json")).json
+    assert {**found, "seconds": 0} == {**local, "seconds": 0}
+    assert_sound(store)
