@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,7 +35,16 @@ from dkge_dist.online.updater import Updated, Updater
 from dkge_dist.shards.shard import Field
 from dkge_dist.shards.table import Table
 from dkge_dist.store.manifest import ModelManifest, SnapshotManifest
-from dkge_dist.store.models import About, Deltas, load_dense, publish_model, save_compact, save_update, wants_compaction
+from dkge_dist.store.models import (
+    About,
+    Deltas,
+    ModelReplacedError,
+    load_dense,
+    publish_model,
+    save_compact,
+    save_update,
+    wants_compaction,
+)
 from dkge_dist.store.storage import Staging
 from dkge_dist.store.store import Store
 from dkge_dist.types import ROW, Array, DkgeError, Split, Triples
@@ -80,7 +90,8 @@ def update(
     place = None if plan else place_of(shards, 1, address, wait_seconds)
     count = shards or 1
     opened = Store.open(Path(store))
-    parent = opened.find_model(since_version)
+    head = opened.head()
+    parent, in_force = opened.find_model(since_version), head.current.model if head else None
     target = opened.find_snapshot(to) if to else opened.current_snapshot()
     assert target is not None, "a model stands on a snapshot"
     chosen = settings_of_model(parent.model.settings, Path(config) if config else None, settings)
@@ -129,7 +140,7 @@ def update(
             counted = {key: report[key] for key in ("added", "deleted", *todo.summary(), "epochs", "shards_touched")}
             about = About(chosen.model_dump(mode="json"), metrics, {"origin": "online", **counted}, done.history)
             entry = save_update(staging, parent, target.version, rows, deltas, about)
-            published = publish_model(opened, entry, since(began))
+            published = publish_model(opened, entry, since(began), in_force)
     report["publish_seconds"] = since(publishing)
     return {
         "version": _compacted(opened, published),
@@ -145,8 +156,10 @@ def _compacted(store: Store, published: ModelManifest) -> int:
     if not wants_compaction(published.model):
         return published.version
     began = time.monotonic()
-    with store.storage.staging() as staging:
-        return publish_model(store, save_compact(store, staging, published), since(began)).version
+    with store.storage.staging() as staging, suppress(ModelReplacedError):
+        compact = save_compact(store, staging, published)
+        return publish_model(store, compact, since(began), published.version).version
+    return published.version
 
 
 def _nothing_to_do(parent: ModelManifest, target: SnapshotManifest, began: float) -> Report:

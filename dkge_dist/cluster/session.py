@@ -51,6 +51,8 @@ def connected(place: Place, cpus: int) -> Iterator[None]:
     # Ray would hide GPUs from actors that ask for none, and warns that it will stop doing so.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     address = place.address or os.environ.get("RAY_ADDRESS")
+    if address == "local":
+        address = None
     own: dict[str, Any] = {"num_cpus": max(os.cpu_count() or 1, cpus), "include_dashboard": False}
     try:
         ray.init(

@@ -45,12 +45,6 @@ class About:
     history: list[dict[str, Any]]
 
 
-def save_learnt(staging: Staging, learnt: Learnt, entity_block: int) -> tuple[Tables, Tables]:
-    """Write the tables of a model that is in memory."""
-    entities = {field: save_table(staging, learnt.entities[field], entity_block) for field in FIELDS}
-    return entities, save_small(staging, learnt.relations)
-
-
 def save_small(staging: Staging, values: dict[str, Array]) -> Tables:
     """Write the tables of relations: few rows, in blocks of a size that suits them."""
     return {field: save_table(staging, values[field], block_rows(values[field].shape[0])) for field in FIELDS}
@@ -137,8 +131,15 @@ def save_compact(store: Store, staging: Staging, model: ModelManifest) -> ModelE
     return entry.model_copy(update={**changed, "facts": {"origin": "compact"}})
 
 
-def publish_model(store: Store, entry: ModelEntry, seconds: float) -> ModelManifest:
-    """Make a saved model the next version, on top of whatever was published while it was learnt."""
+class ModelReplacedError(StoreError):
+    """Another model came into force while this one was learnt from the one before."""
+
+
+def publish_model(store: Store, entry: ModelEntry, seconds: float, instead_of: int | None = None) -> ModelManifest:
+    """Make a saved model the next version, on top of whatever was published while it was learnt.
+
+    One that goes on from another takes the place of `instead_of`: the model that was in force when that was begun.
+    """
     while True:
         head = store.head()
         assert head is not None, "a snapshot was learnt, so there is a version"
@@ -147,6 +148,11 @@ def publish_model(store: Store, entry: ModelEntry, seconds: float) -> ModelManif
             raise StoreError(
                 f"{store.path}: version {gone[0]}, which this model stands on, was cleared away meanwhile by "
                 "`dkge gc`; nothing was changed"
+            )
+        if instead_of is not None and head.current.model != instead_of:
+            raise ModelReplacedError(
+                f"{store.path}: version {head.current.model} came into force while version {instead_of} was being "
+                "updated; nothing was changed"
             )
         current = head.current.model_copy(update={"model": head.version + 1})
         manifest = ModelManifest(**store.following(head, seconds), current=current, model=entry)

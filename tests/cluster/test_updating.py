@@ -327,6 +327,12 @@ def test_no_room_for_the_shards_says_what_is_missing(
     assert {name: of for name, of in listing(store).items() if not name.startswith("training/")} == before
 
 
+def test_no_room_for_the_workers_says_what_is_missing(with_night: Path, tmp_path: Path) -> None:
+    store = Path(shutil.copytree(with_night, tmp_path / "store"))
+    with pytest.raises(DkgeError, match=r"no room for 99 workers of 1 CPUs after 0\.5 s: the cluster's nodes have it"):
+        api.train(store, shards=1, workers=99, wait_seconds=0.5)
+
+
 @pytest.mark.parametrize(
     ("call", "where"),
     [

@@ -20,7 +20,7 @@ from dkge_dist.shards.shard import Field, Shard
 from dkge_dist.shards.table import LocalTable
 from dkge_dist.store.models import load_dense, load_learnt
 from dkge_dist.store.store import Store
-from dkge_dist.types import ROW, Split
+from dkge_dist.types import ROW, DkgeError, Split
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -157,6 +157,22 @@ def test_several_nights_at_once_and_from_an_earlier_model(store: Path, tmp_path:
     assert both["added"] >= len(ADDED)
     assert both["parent"] == 2
     recomputed(store)
+
+
+def test_an_update_that_was_overtaken_does_not_bring_an_older_model_back(store: Path, tmp_path: Path) -> None:
+    night(tmp_path / "n1.changes", store, ADDED[:2], [])
+    newer = []
+
+    def overtaken(done: float, words: str) -> None:
+        if not newer:
+            newer.append(0)
+            newer[0] = dkge_dist.update(store)["version"]
+            night(tmp_path / "n2.changes", store, ADDED[2:], [])
+            newer[0] = dkge_dist.update(store)["version"]
+
+    with pytest.raises(DkgeError, match="came into force while version 2 was being updated; nothing was changed"):
+        dkge_dist.update(store, progress=overtaken)
+    assert dkge_dist.log(store)["versions"][-1]["version"] == newer[0]
 
 
 def test_every_added_triple_is_learnt_by_default(tmp_path: Path) -> None:

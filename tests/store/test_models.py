@@ -19,12 +19,12 @@ from dkge_dist.store.models import (
     load_history,
     load_learnt,
     publish_model,
-    save_learnt,
     save_model,
+    save_small,
 )
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
-from dkge_dist.store.tables import table_parts
+from dkge_dist.store.tables import save_table, table_parts
 from tests.graphs import assert_sound, everything, head, listing, movies, write_changes, write_tsv
 
 DIM, BLOCK = 3, 16
@@ -42,7 +42,9 @@ def some_learnt(store: Store, seed: int = 0) -> Learnt:
 
 def saved(store: Store, learnt: Learnt, snapshot: int = 1) -> ModelEntry:
     with store.storage.staging() as staging:
-        return save_model(staging, snapshot, save_learnt(staging, learnt, BLOCK), learnt.dense, ABOUT)
+        entities = {field: save_table(staging, values, BLOCK) for field, values in learnt.entities.items()}
+        tables = (entities, save_small(staging, learnt.relations))
+        return save_model(staging, snapshot, tables, learnt.dense, ABOUT)
 
 
 def publish(path: Path, snapshot: int = 1, seed: int = 0) -> ModelManifest:

@@ -224,15 +224,15 @@ def test_two_at_once(store: Path, tmp_path: Path) -> None:
     done = subprocess.run(script, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     ended = list(enumerate(json.loads(done.stdout)))
-    codes = sorted(code for _, code in ended)
-    assert codes in ([0, 0], [0, 1])
+    assert sorted(code for _, code in ended) == [0, 1]
     for me, code in ended:
         report = json.loads((tmp_path / f"report-{me}").read_text())
-        assert report["version"] in (4, 5) if code == 0 else "another writer" in report["error"]
+        if code == 0:
+            assert report["version"] == 4
+        else:
+            assert "version 4 came into force while version 2 was being updated" in report["error"]
     versions = Store.open(store).versions()
-    assert versions == list(range(1, 4 + codes.count(0)))
-    for version in versions[3:]:
-        assert_same_vectors(vectors(store, version), vectors(store, 4))
+    assert versions == [1, 2, 3, 4]
     assert head(store).current.model == versions[-1]
     assert os.listdir(store / "staging") == []
     assert_sound(store)
