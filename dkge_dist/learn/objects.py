@@ -56,12 +56,13 @@ class EntityContexts:
         self._objects = RowNumbering(digest.shape[0])
 
     def batch(self, rows: Array, hidden: HiddenPairs | None = None) -> ObjectBatch:
-        """Distinct entities with their contexts."""
+        """Distinct entities with their contexts. Of hidden pairs, either end may stand outside of the batch."""
         contexts = build_contexts(self.topology.neighbours, self.digest, self.sampling, rows)
         if hidden is not None:
             self._objects.number(rows)
             for here, there in ((hidden.one, hidden.other), (hidden.other, hidden.one)):
-                drop_vertices(contexts, self._objects.numbers[here], there)
+                inside = self._objects.mark[here] == self._objects.stamp
+                drop_vertices(contexts, self._objects.numbers[here[inside]], there[inside])
         if self.form == "padded":
             return self._padded(rows, contexts)
         flat = ragged(contexts)
