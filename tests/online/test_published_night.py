@@ -1,4 +1,4 @@
-"""The write set of the published algorithm on a published night, by hash. Runs where the data are (`make check-all`)."""
+"""The write set of an update on a published night, by hash. Runs where the data are (`make check-all`)."""
 
 from __future__ import annotations
 
