@@ -21,6 +21,8 @@ SMALL = 32_000
 SIZES = (SMALL, 320_000, 3_200_000)
 SHORT = ["model.dim=100", "train.max_seconds=20", "train.batch_size=4000", "train.patience=0"]
 
+FIXED = ["train.valid_candidates=20000"]
+"""As many candidates of the last validation at every size; the default takes all there are up to 100,000."""
 
 IN_ITS_OWN_PROCESS = """
 import json, sys
@@ -78,7 +80,7 @@ def flat(work: Path, times: int) -> dict[int, dict[str, float]]:
         store = embedded(work, size)
         base = base_model(store)
         # The first one loads the compiled kernels.
-        runs = [api.update(store, since_version=base) for _ in range(times + 1)][1:]
+        runs = [api.update(store, since_version=base, settings=FIXED) for _ in range(times + 1)][1:]
         keys = ("plan_seconds", "publish_seconds", "learn_seconds", "open_seconds", "trained_triples")
         out[size] = {key: float(sorted(run[key] for run in runs)[times // 2]) for key in keys}
     return out
