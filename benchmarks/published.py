@@ -36,15 +36,19 @@ def published_store(arguments: argparse.Namespace, snapshots: int = 1) -> Path:
 
 
 def trained(store: Path, snapshot: str, preset: str, settings: list[str]) -> dict[str, Any]:
-    """A model of a snapshot learnt from scratch with just these settings; learnt now if there is none yet."""
-    wanted = load_settings(None, settings, preset).model_dump(mode="json")
+    """A model of a snapshot learnt from scratch with just these settings; learnt now if there is none yet.
+
+    How it will be updated some day does not matter to it.
+    """
+    wanted = load_settings(None, settings, preset).model_dump(mode="json", exclude={"online"})
     opened = Store.open(store)
     source = opened.find_snapshot(snapshot).version
     for number in opened.versions():
         manifest = opened.manifest(number)
         if isinstance(manifest, ModelManifest) and manifest.model.parent is None:
             model = manifest.model
-            if model.snapshot == source and model.settings == wanted:
+            learnt_with = {name: value for name, value in model.settings.items() if name != "online"}
+            if model.snapshot == source and learnt_with == wanted:
                 best = {"valid": model.metrics, "seconds": model.facts["seconds"], "epochs": model.facts["epochs"]}
                 return {"version": number, **best, "triples_per_second": model.facts["triples_per_second"]}
     return dict(api.train(store, snapshot=snapshot, preset=preset, settings=settings))

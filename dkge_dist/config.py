@@ -85,13 +85,13 @@ class OnlineSettings(Section):
     literal: Annotated[
         bool, Field(description="affected: only objects with another context, not all end points of changed triples")
     ] = False
-    warm_start: Annotated[bool, Field(description="start values of emerging objects from their triples")] = True
+    warm_start: Annotated[bool, Field(description="start values of emerging objects from their triples")] = False
     batch_size: Annotated[int, Field(ge=1, le=10_000_000)] = 1000
     optimizer: Literal["adagrad", "sgd"] = "adagrad"
-    learning_rate: Annotated[float, Field(gt=0, le=1e6)] = 0.05
-    max_epochs: Annotated[int, Field(ge=0, le=10_000_000)] = 10
+    learning_rate: Annotated[float, Field(gt=0, le=1e6)] = 0.025
+    max_epochs: Annotated[int, Field(ge=0, le=10_000_000)] = 1
     max_seconds: Annotated[float, Field(ge=0, description="0 means no limit")] = 0.0
-    max_triples_per_object: Annotated[int, Field(ge=0, description="triples an object brings; 0 means all")] = 100
+    max_triples_per_object: Annotated[int, Field(ge=0, description="triples an object brings; 0 means all")] = 20
     patience: Annotated[int, Field(ge=0, description="epochs without a better one to stop after; 0: never")] = 3
     valid_triples: Annotated[int, Field(ge=1, description="validation triples to rank, sampled once")] = 1000
     valid_candidates: Annotated[int, Field(ge=1, description="entities they compete with, sampled once")] = 5000

@@ -246,6 +246,7 @@ def _learn(
         night.head_chance,
         settings.train.sampler,
         settings.train.negatives,
+        hide_targets=settings.train.hide_targets,
         frequent=night.by_relation.train,
         correct_sampling=settings.train.correct_sampling,
     )

@@ -59,7 +59,7 @@ class EntityContexts:
         self._objects = RowNumbering(digest.shape[0])
 
     def batch(self, rows: Array, hidden: HiddenPairs | None = None) -> ObjectBatch:
-        """Distinct entities with their contexts."""
+        """Distinct entities with their contexts. Of hidden pairs, either end may stand outside of the batch."""
         contexts = build_contexts(self.topology.neighbours, self.digest, self.sampling, rows)
         if hidden is not None:
             self._objects.number(rows)

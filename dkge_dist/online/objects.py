@@ -18,7 +18,7 @@ from torch import Tensor
 from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.ragged import Places
 from dkge_dist.learn.encode import CHUNK, Leaves, encode, features_of, gradient_of
-from dkge_dist.learn.objects import HiddenPairs, ObjectBatch
+from dkge_dist.learn.objects import EntityContexts, HiddenPairs, ObjectBatch
 from dkge_dist.model.constant_contexts import encode_constant, hidden_features
 from dkge_dist.model.dkge import Encoder
 from dkge_dist.shards.shard import Field
@@ -118,13 +118,22 @@ class OnlineObjects:
         return hidden_features(self.encoder.gcn, features, places)
 
     def batch(self, rows: Array, hidden: HiddenPairs | None = None) -> OnlineBatch:
-        """Distinct objects, by how they are encoded."""
-        assert hidden is None, "targets are not hidden online: contexts are constant"
+        """Distinct objects, by how they are encoded. Those whose o* is only read show what they always show."""
         kind = self.number[rows]
+        if hidden is not None:
+            # A context without one of its vertices is none of the constant ones.
+            seen = (kind > 0) & np.isin(rows, np.concatenate([hidden.one, hidden.other]))
+            kind = np.where(seen, -1, kind)
         read, constant, changing = (np.flatnonzero(where) for where in (kind == 0, kind > 0, kind < 0))
         order = np.empty(rows.shape[0], OFFSET)
         order[np.concatenate([read, constant, changing])] = np.arange(rows.shape[0])
-        return OnlineBatch(rows[read], rows[constant], self.source.batch(rows[changing]), order)
+        return OnlineBatch(rows[read], rows[constant], self._shown(rows[changing], hidden), order)
+
+    def _shown(self, rows: Array, hidden: HiddenPairs | None) -> ObjectBatch:
+        if hidden is None:
+            return self.source.batch(rows)
+        assert isinstance(self.source, EntityContexts), "only pairs of entities can be hidden"
+        return self.source.batch(rows, hidden)
 
     def encode(self, batch: OnlineBatch) -> tuple[Tensor, OnlineLeaves]:
         """o* of a batch, and the leaves that collect its gradients."""

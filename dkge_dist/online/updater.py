@@ -63,16 +63,20 @@ class Updater:
         return (self.entities, self.plan.entities), (self.relations, self.plan.relations)
 
     def run(self) -> Updated:
-        """Learn until validation stops getting better, and leave the tables at the best of it."""
+        """Learn until validation stops getting better, and leave the tables at the best of it.
+
+        What was before the first epoch is never gone back to: validation may hardly know of tonight's triples, and all
+        of them are to be learnt once.
+        """
         began = self.clock()
         self._refresh()
-        best, kept, since, history, epoch = self._validate(), self._keep(), 0, [], 0
-        history.append({"epoch": 0, **best})
+        best: dict[str, float] = {}
+        kept, since, history, epoch = self._keep(), 0, [], 0
         while epoch < self.settings.max_epochs and self.plan.triples.count:
             loss = self._epoch(epoch, began)
             epoch += 1
             self._refresh()
-            found = self._validate()
+            found = self._validate() if self.settings.max_epochs > 1 else {}
             history.append({"epoch": epoch, "loss": loss, **found, "seconds": round(self.clock() - began, 3)})
             if found.get(METRIC, 1.0) >= best.get(METRIC, 0.0):
                 best, kept, since = found, self._keep(), 0
@@ -80,26 +84,30 @@ class Updater:
                 since += 1
             if 0 < self.settings.patience <= since or 0 < self.settings.max_seconds <= self.clock() - began:
                 break
-        self._restore(kept)
-        self._refresh()
+        if since:
+            self._restore(kept)
+            self._refresh()
         return Updated(epoch, self.clock() - began, best, history)
 
     def _epoch(self, epoch: int, began: float) -> float:
         """One pass over the triples of the plan; the mean loss."""
         count, size = self.plan.triples.count, self.settings.batch_size
         order = np.random.default_rng([self.seed, epoch]).permutation(count)
-        rate = self.settings.learning_rate * max(1 - epoch / self.settings.max_epochs, 0.01)
         total = 0.0
         for number, first in enumerate(range(0, count, size)):
             rng = np.random.default_rng([self.seed, epoch, number])
+            rate = self.settings.learning_rate * (1 - self._done(epoch, first))
             total += self._learn(self.maker.make(order[first : first + size], rng), rate)
-            done = (epoch + min(first + size, count) / count) / self.settings.max_epochs
-            self.progress(done, f"epoch {epoch + 1}/{self.settings.max_epochs}")
+            self.progress(self._done(epoch, min(first + size, count)), f"epoch {epoch + 1}/{self.settings.max_epochs}")
             if self.stop():
                 raise DkgeError("the update was stopped; the store is as before, and the same command starts it again")
             if 0 < self.settings.max_seconds <= self.clock() - began:
                 break
         return total / count
+
+    def _done(self, epoch: int, triples: int) -> float:
+        """The share of all epochs that is over after some triples of one."""
+        return (epoch + triples / self.plan.triples.count) / self.settings.max_epochs
 
     def _learn(self, batch: Batch[OnlineBatch], rate: float) -> float:
         entity, entity_leaves = self.entities.encode(batch.entities)

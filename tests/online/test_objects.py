@@ -16,7 +16,7 @@ from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.learn.encode import encode, joint_of, pull
-from dkge_dist.learn.objects import EntityContexts, RelationContexts
+from dkge_dist.learn.objects import EntityContexts, HiddenPairs, RelationContexts
 from dkge_dist.model.dkge import Dkge, Encoder
 from dkge_dist.online.objects import OnlineObjects
 from dkge_dist.shards.shard import TRAINED, Field, Shard, initial_rows
@@ -128,6 +128,31 @@ def test_the_same_vectors_and_gradients_as_the_full_encoder(
     missing = sorted(emerging - set(where.tolist()))
     np.testing.assert_allclose(values, slopes[Field.CONTEXT][where], **TOLERANCE)
     assert not slopes[Field.CONTEXT][missing].any(), "an emerging ^c with a gradient always gets it"
+
+
+@settings(max_examples=40)
+@given(st.data(), evolutions(max_rows=10, max_relations=3, max_triples=30), st.sampled_from([2, 35]))
+def test_hidden_pairs_are_out_of_sight_of_whoever_is_trained(
+    data: st.DataObject, evolution: Evolution, cap: int
+) -> None:
+    """As learning from scratch hides them; constant o* is read as it is. Pairs may name entities of no batch."""
+    kind = kind_of(evolution, 1, cap, relations=False)
+    row = st.integers(0, kind.rows - 1)
+    emerging = data.draw(st.sets(row, max_size=2))
+    trained = emerging | showing(kind, emerging) | data.draw(st.sets(row, max_size=4))
+    rows = np.array(data.draw(st.permutations(range(kind.rows))), ROW)[: data.draw(st.integers(1, kind.rows))]
+    pairs = data.draw(st.lists(st.tuples(row, row).filter(lambda pair: pair[0] < pair[1]), unique=True, max_size=6))
+    one, other = np.array(pairs, ROW).reshape(-1, 2).T
+    as_rows = [np.array(sorted(some), ROW) for some in (trained, emerging)]
+    objects = OnlineObjects(kind.encoder, kind.table, kind.contexts, kind.topology, *as_rows)
+    assert isinstance(kind.contexts, EntityContexts)
+    out, _ = objects.encode(objects.batch(rows, HiddenPairs(one, other)))
+
+    every = kind.contexts.batch(np.arange(kind.rows, dtype=ROW), HiddenPairs(one, other))
+    without = encode(kind.encoder, pull(kind.table, every), every).detach().numpy()
+    as_it_is = kind.table.shard.values[Field.JOINT]
+    expected = np.where(np.isin(rows, sorted(trained))[:, None], without[rows], as_it_is[rows])
+    np.testing.assert_allclose(out.detach().numpy(), expected, **TOLERANCE)
 
 
 @pytest.mark.parametrize("relations", [False, True])

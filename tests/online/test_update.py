@@ -10,6 +10,7 @@ import torch
 
 import dkge_dist
 from dkge_dist.config import load_settings
+from dkge_dist.evaluate.validation import Validation
 from dkge_dist.graph.relation_paths import PathCounts
 from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.contexts import Sampling
@@ -189,6 +190,19 @@ def test_every_added_triple_is_learnt_by_default(tmp_path: Path) -> None:
     assert plan["affected_entities"] >= 2
     assert literal["affected_entities"] == 0
     assert dkge_dist.update(path)["trained_triples"] >= 1
+
+
+def test_no_validation_undoes_the_first_epoch(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Validation may know nothing of tonight's triples: the best epoch is kept, and the first at least."""
+    before = learnt(store, 2).entities["knowledge"]
+    falling = iter([0.5, 0.4, 0.3, 0.2])
+    monkeypatch.setattr(Validation, "measure", lambda *_: {"mrr": next(falling)})
+    night(tmp_path / "n.changes", store, ADDED, [])
+    report = dkge_dist.update(store, settings=["online.max_epochs=5", "online.patience=2"])
+    assert report["epochs"] == 3
+    after = learnt(store, report["version"]).entities["knowledge"]
+    assert (after[: before.shape[0]] != before).any()
+    recomputed(store)
 
 
 def test_what_belongs_to_the_model_may_not_change(store: Path, tmp_path: Path) -> None:
