@@ -69,7 +69,7 @@ class CpuMeter:
             except OSError:
                 continue  # It has ended, or is not ours to see.
             seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-            kind = "shards" if "ShardServer" in title else "workers" if "RayTrainWorker" in title else "rest"
+            kind = "shards" if "ShardActor" in title else "workers" if "RayTrainWorker" in title else "rest"
             before = self._seconds.get((folder.name, fields[19]), ("rest", 0.0))
             self._seconds[folder.name, fields[19]] = (kind if kind != "rest" else before[0], seconds)
 

@@ -6,24 +6,30 @@ Every call may be repeated: reading and writing rows by nature, pushing because 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import Any, Protocol
 
 import ray
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
 
+from dkge_dist.cluster.wire import Message, ShardLostError
 from dkge_dist.types import DkgeError
 
 TRIES = 5
 PAUSE = 1.0
+STALE = "StaleAttemptError"
 
 
-class ShardLostError(DkgeError):
-    """A shard does not answer any more, or not to us. What it held is gone; what is saved is not."""
-
-
-class Call:
+class Call(Protocol):
     """One call of one shard, under way."""
+
+    def result(self) -> Any:
+        """Wait for the answer."""
+
+
+class RayCall:
+    """By way of Ray."""
 
     def __init__(self, shard: int, actor: Any, method: str, arguments: tuple[Any, ...]) -> None:
         self.shard, self._actor, self._method, self._arguments = shard, actor, method, arguments
@@ -34,8 +40,6 @@ class Call:
 
     def result(self) -> Any:
         """Wait for the answer."""
-        from dkge_dist.cluster.server import StaleAttemptError
-
         for attempt in range(TRIES):
             try:
                 return ray.get(self._ref)
@@ -46,7 +50,7 @@ class Call:
                 self._ref = self._send()
             except RayTaskError as error:
                 cause = error.cause
-                if isinstance(cause, StaleAttemptError):
+                if type(cause).__name__ == STALE:
                     raise ShardLostError(str(cause)) from None
                 if isinstance(cause, DkgeError | OSError):
                     raise DkgeError(f"shard {self.shard}: {cause}") from None
@@ -54,6 +58,21 @@ class Call:
             except (RayActorError, RayError) as error:
                 raise ShardLostError(f"shard {self.shard} is gone: {_short(error)}") from None
         raise AssertionError("unreachable")
+
+
+class WireCall:
+    """By a connection of its own; `read` makes of the message what was asked for."""
+
+    def __init__(self, shard: int, future: Future[Message], read: Callable[[Message], Any]) -> None:
+        self.shard, self._future, self._read = shard, future, read
+
+    def result(self) -> Any:
+        """Wait for the answer."""
+        header, arrays = self._future.result()
+        if "error" in header:
+            kind = ShardLostError if header["error"] == STALE else DkgeError
+            raise kind(header["message"] if kind is ShardLostError else f"shard {self.shard}: {header['message']}")
+        return self._read((header, arrays))
 
 
 def results(calls: Iterable[Call]) -> list[Any]:

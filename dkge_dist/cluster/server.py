@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dkge_dist.cluster.wire import is_same
 from dkge_dist.evaluate.question_answering import Answers, nearest
 from dkge_dist.kernels.jit import set_threads
 from dkge_dist.kernels.ranks import Skips, count_closer
@@ -111,6 +112,10 @@ class ShardServer:
     def _spans(self) -> list[tuple[int, int]]:
         """(first place, block) of every block of this shard."""
         return [(i * self.plan.block_rows, int(block)) for i, block in enumerate(self.plan.blocks(self.number))]
+
+    def knows(self, attempt: str) -> bool:
+        """Is it the attempt that this shard works for?"""
+        return is_same(attempt, self._attempt)
 
     def _check(self, attempt: str) -> None:
         if attempt != self._attempt:

@@ -16,12 +16,35 @@ import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from dkge_dist.cluster.requests import answered
 from dkge_dist.cluster.server import ShardServer
+from dkge_dist.cluster.wire import Address, Listener, Message
+from dkge_dist.kernels.jit import set_threads
 from dkge_dist.shards.plan import ShardPlan
-from dkge_dist.types import DkgeError, UsageError
+from dkge_dist.types import Array, DkgeError, UsageError
 
 SPARE_BYTES = 200 << 20
 """Of an actor beside its rows: Python, numba, what is on its way."""
+
+
+class ShardActor(ShardServer):
+    """A shard that listens for its workers."""
+
+    def __init__(self, number: int, plan: ShardPlan) -> None:
+        super().__init__(number, plan)
+        self._listener = Listener(_node_ip(), self.knows, self._answer)
+
+    def _answer(self, attempt: str, header: dict[str, Any], arrays: list[Array]) -> Message:
+        set_threads(1)  # Numba's setting is one of the thread, and every connection has its own.
+        return answered(self, attempt, header, arrays)
+
+    def address(self) -> Address:
+        """Where it listens."""
+        return self._listener.address
+
+
+def _node_ip() -> str:
+    return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
 
 
 @dataclass(frozen=True)
@@ -73,7 +96,7 @@ def shard_actors(place: Place, plan: ShardPlan, row_bytes: int) -> Iterator[list
     group = _reserved(place, needed)
     actors: list[Any] = []
     try:
-        kind = ray.remote(ShardServer)
+        kind = ray.remote(ShardActor)
         for number in range(plan.shards):
             options = kind.options(
                 num_cpus=0,

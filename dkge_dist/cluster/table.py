@@ -15,8 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from dkge_dist.cluster.calls import Call, results
+from dkge_dist.cluster.calls import Call, RayCall, WireCall, results
+from dkge_dist.cluster.requests import (
+    pull_request,
+    push_request,
+    read_nothing,
+    read_pulled,
+    read_reply,
+    write_request,
+)
 from dkge_dist.cluster.server import Places, Reply, Stored
+from dkge_dist.cluster.wire import Connection, Message, ShardLostError
 from dkge_dist.kernels.dealing import Recurrence, spread_rows
 from dkge_dist.shards.plan import Dealt, ShardPlan
 from dkge_dist.shards.shard import Field, Optimizer, Start, checkpoint_files
@@ -82,7 +91,8 @@ class RayTable:
     ) -> None:
         self.plan, self.actors, self.attempt, self.dim = plan, actors, attempt, dim
         self.rank, self.world, self.barrier = rank, world, barrier
-        self._lock = Lock()
+        self._lock, self._connecting = Lock(), Lock()
+        self._connections: list[Connection] = []
         self._steps = 0
         self._after = [0] * plan.shards
         self._recurrence = Recurrence(plan.rows)
@@ -92,8 +102,28 @@ class RayTable:
         self._unanswered: list[Call] = []
 
     def call(self, shard: int, method: str, *arguments: Any) -> Call:
-        """Ask a shard something, as part of the attempt."""
-        return Call(shard, self.actors[shard], method, (self.attempt, *arguments))
+        """Ask a shard something, as part of the attempt, by way of Ray."""
+        return RayCall(shard, self.actors[shard], method, (self.attempt, *arguments))
+
+    def _ask(self, shard: int, request: Message, read: Callable[[Message], Any]) -> Call:
+        """Ask a shard something of every batch, by a connection of its own."""
+        if not self._connections:
+            self._connect()
+        return WireCall(shard, self._connections[shard].ask(*request), read)
+
+    def _connect(self) -> None:
+        with self._connecting:
+            if self._connections:
+                return
+            shards = range(self.plan.shards)
+            addresses = results([RayCall(shard, self.actors[shard], "address", ()) for shard in shards])
+            try:
+                self._connections = [Connection(shard, addresses[shard], self.attempt) for shard in shards]
+            except (OSError, EOFError) as error:
+                raise ShardLostError(f"a shard cannot be reached: {error}") from None
+
+    def _pull(self, shard: int, wanted: Places, after: int, corrected_by: tuple[int, int] | None = None) -> Call:
+        return self._ask(shard, pull_request(wanted, after, corrected_by), read_pulled)
 
     def open(self, fill: Start | Stored) -> None:
         """Begin the attempt on all shards; they fill their rows themselves."""
@@ -115,7 +145,7 @@ class RayTable:
             coming = Expected(wanted, early, late)
             for shard in early.shards():
                 after = self._after[shard]
-                coming.early_calls[shard] = self.call(shard, "pull", early.places(shard), after, corrected_by)
+                coming.early_calls[shard] = self._pull(shard, early.places(shard), after, corrected_by)
             self._expected.append(coming)
 
     def pull(self, wanted: Wanted) -> Pulled:
@@ -147,7 +177,7 @@ class RayTable:
 
     def _fetch(self, part: Part, out: Pulled) -> None:
         self._settle()
-        calls = {s: self.call(s, "pull", part.places(s), self._after[s]) for s in part.shards()}
+        calls = {s: self._pull(s, part.places(s), self._after[s]) for s in part.shards()}
         for shard, call in calls.items():
             _place(call.result(), part, shard, out)
 
@@ -181,8 +211,8 @@ class RayTable:
             mine = set(part.shards()) if self.world == 1 else set(range(self.plan.shards))
             for shard in sorted(mine):
                 pushed = {f: (p, _rows(gradients[f][1], part.order(shard, f))) for f, p in part.places(shard).items()}
-                asked = late.places(shard) if late is not None and shard in late_shards else None
-                call = self.call(shard, "push", step, self.rank, pushed, optimizer, asked)
+                asked = late.places(shard) if late is not None and shard in late_shards else {}
+                call = self._ask(shard, push_request(step, self.rank, pushed, optimizer, asked), read_reply)
                 self._after[shard] = step + 1
                 if coming is not None:
                     coming.pushed[shard] = call
@@ -190,7 +220,7 @@ class RayTable:
                     self._unanswered.append(call)
             if coming is not None and late is not None:
                 for shard in late_shards - mine:
-                    coming.late_calls[shard] = self.call(shard, "pull", late.places(shard), self._after[shard])
+                    coming.late_calls[shard] = self._pull(shard, late.places(shard), self._after[shard])
 
     def write(self, field: Field, rows: Array, values: Array) -> None:
         """Set rows to given values."""
@@ -200,7 +230,11 @@ class RayTable:
         self._settle()
         part = Part(self.plan, {field: rows})
         results(
-            self.call(shard, "write", field, part.places(shard)[field], _rows(values, part.order(shard, field)))
+            self._ask(
+                shard,
+                write_request(field, part.places(shard)[field], _rows(values, part.order(shard, field))),
+                read_nothing,
+            )
             for shard in part.shards()
         )
 
@@ -252,7 +286,7 @@ class RayTable:
     def stats(self) -> list[dict[str, int]]:
         """Rows, bytes and calls by shard, counted where they happened."""
         self._settle()
-        return results([Call(shard, self.actors[shard], "stats", ()) for shard in range(self.plan.shards)])
+        return results([RayCall(shard, self.actors[shard], "stats", ()) for shard in range(self.plan.shards)])
 
 
 def _rows(values: Array, order: Array) -> Array:

@@ -15,8 +15,8 @@ import torch
 from ray.train import FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 
-from dkge_dist.cluster.calls import ShardLostError
 from dkge_dist.cluster.session import Place
+from dkge_dist.cluster.wire import ShardLostError
 from dkge_dist.cluster.workers import Board, Worker
 from dkge_dist.shards.plan import ShardPlan
 from dkge_dist.train.trainer import DivergedError, StoppedError

@@ -141,7 +141,7 @@ def test_a_training_that_loses_a_shard_a_worker_and_a_node_ends_as_if_nothing_ha
     api.train(undisturbed, settings=WORDS)
     happened = []
     accidents: dict[int, Callable[[], object]] = {
-        3: lambda: happened.append(kill("ShardServer")),
+        3: lambda: happened.append(kill("ShardActor")),
         6: lambda: happened.append(kill("RayTrainWorker")),
         9: lambda: (nodes.lose(), happened.append(True)),
     }
@@ -163,7 +163,7 @@ def test_an_update_that_loses_a_shard_leaves_the_store_as_it_was(tmp_path: Path,
 
     def progress(done: float, words: str) -> None:
         if not killed:
-            killed.append(kill("ShardServer"))
+            killed.append(kill("ShardActor"))
 
     with pytest.raises(DkgeError, match=r"shard \d.*(gone|restarted|reached).* is as it was"):
         api.update(store, settings=["online.max_epochs=50", "online.patience=0"], shards=2, progress=progress)
@@ -181,7 +181,7 @@ def test_a_training_survives_twenty_accidents_at_random_moments(tmp_path: Path, 
     words = [*WORDS, "train.max_epochs=400", "train.eval_every=100", "train.checkpoint_seconds=1"]
     undisturbed, store = store_of(tmp_path / "one"), store_of(tmp_path / "other")
     api.train(undisturbed, settings=words)
-    kinds: list[Callable[[], object]] = [lambda: kill("ShardServer"), lambda: kill("RayTrainWorker"), nodes.lose]
+    kinds: list[Callable[[], object]] = [lambda: kill("ShardActor"), lambda: kill("RayTrainWorker"), nodes.lose]
     left, due = 20, time.monotonic() + 20
 
     def progress(done: float, words: str) -> None:

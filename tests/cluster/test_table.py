@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dkge_dist.cluster.calls import ShardLostError
-from dkge_dist.cluster.server import ShardServer
+from dkge_dist.cluster.session import ShardActor
 from dkge_dist.cluster.table import RayTable
+from dkge_dist.cluster.wire import ShardLostError
 from dkge_dist.shards.plan import ShardPlan
 from dkge_dist.shards.shard import TRAINED, Field
 from dkge_dist.store.storage import LocalStorage
@@ -49,7 +49,7 @@ def actors(ray_here: None) -> Iterator[dict[int, list[Any]]]:
     """Shards of the table: one, and three. Every test opens an attempt of its own on them."""
     import ray
 
-    kind = ray.remote(ShardServer).options(num_cpus=0, max_concurrency=6)
+    kind = ray.remote(ShardActor).options(num_cpus=0, max_concurrency=6)
     made = {
         shards: [kind.remote(number, ShardPlan(ROWS, BLOCK, shards)) for number in range(shards)] for shards in SHARDS
     }
