@@ -89,6 +89,9 @@ class OnlineSettings(Section):
     batch_size: Annotated[int, Field(ge=1, le=10_000_000)] = 1000
     optimizer: Literal["adagrad", "sgd"] = "adagrad"
     learning_rate: Annotated[float, Field(gt=0, le=1e6)] = 0.025
+    schedule: Annotated[Literal["linear", "constant"], Field(description="of the learning rate, over max_epochs")] = (
+        "linear"
+    )
     max_epochs: Annotated[int, Field(ge=0, le=10_000_000)] = 1
     max_seconds: Annotated[float, Field(ge=0, description="0 means no limit")] = 0.0
     max_triples_per_object: Annotated[int, Field(ge=0, description="triples an object brings; 0 means all")] = 20
@@ -137,6 +140,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "online.batch_size": 500,
         "online.optimizer": "sgd",
         "online.learning_rate": 0.005,
+        "online.schedule": "constant",
         "online.max_epochs": 100,
         "online.max_triples_per_object": 0,
     },

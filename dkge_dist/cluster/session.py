@@ -20,6 +20,7 @@ from dkge_dist.cluster.requests import answered
 from dkge_dist.cluster.server import ShardServer
 from dkge_dist.cluster.wire import Address, Listener, Message
 from dkge_dist.kernels.jit import set_threads
+from dkge_dist.learn.memory import keep_freed_memory
 from dkge_dist.shards.plan import ShardPlan
 from dkge_dist.types import Array, DkgeError, UsageError
 
@@ -31,6 +32,7 @@ class ShardActor(ShardServer):
     """A shard that listens for its workers."""
 
     def __init__(self, number: int, plan: ShardPlan) -> None:
+        keep_freed_memory()
         super().__init__(number, plan)
         self._listener = Listener(_node_ip(), self.knows, self._answer)
 

@@ -13,15 +13,12 @@ from __future__ import annotations
 
 import hmac
 import json
-import os
 import socket
 import struct
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from pathlib import Path
 from threading import Lock, Thread
 from typing import Any, NamedTuple
 
@@ -34,7 +31,6 @@ MAX_HEADER = 1 << 16
 MAX_ARRAY = 1 << 33
 KINDS = {"<i4", "<i8", "<f4"}
 TRIES, PAUSE = 4, 0.25
-BUFFER = 4 << 20
 
 
 class ShardLostError(DkgeError):
@@ -42,20 +38,13 @@ class ShardLostError(DkgeError):
 
 
 class Address(NamedTuple):
-    """Where a shard listens: for processes on its own machine, and for others."""
+    """Where a shard listens."""
 
-    machine: str
-    path: str
     host: str
     port: int
 
 
 Message = tuple[dict[str, Any], list[Array]]
-
-
-def machine_id() -> str:
-    """The same for all processes that can share a socket file."""
-    return f"{socket.gethostname()}-{Path('/proc/sys/kernel/random/boot_id').read_text().strip()}"
 
 
 def send(connection: socket.socket, header: dict[str, Any], arrays: Sequence[Array]) -> None:
@@ -106,15 +95,9 @@ class Listener:
         self, host: str, knows: Callable[[str], bool], answer: Callable[[str, dict[str, Any], list[Array]], Message]
     ) -> None:
         self._knows, self._answer = knows, answer
-        self._folder = tempfile.mkdtemp(prefix="dkge-")  # Only its owner can look into it.
-        path = os.path.join(self._folder, "shard")
-        near = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        near.bind(path)
-        far = socket.create_server((host, 0))
-        self.address = Address(machine_id(), path, host, far.getsockname()[1])
-        for listening in (near, far):
-            listening.listen()
-            Thread(target=self._accept, args=(listening,), daemon=True).start()
+        listening = socket.create_server((host, 0))
+        self.address = Address(*listening.getsockname()[:2])
+        Thread(target=self._accept, args=(listening,), daemon=True).start()
 
     def _accept(self, listening: socket.socket) -> None:
         while True:
@@ -122,7 +105,7 @@ class Listener:
             Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        _tune(connection)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with connection:
             try:
                 hello, _ = receive(connection)
@@ -139,13 +122,6 @@ class Listener:
 def is_same(one: str, other: str) -> bool:
     """Compare secrets in a time that does not tell how much of them agrees."""
     return bool(one) and hmac.compare_digest(one.encode(), other.encode())
-
-
-def _tune(connection: socket.socket) -> None:
-    for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
-        connection.setsockopt(socket.SOL_SOCKET, option, BUFFER)
-    if connection.family != socket.AF_UNIX:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 class Asked(NamedTuple):
@@ -169,15 +145,9 @@ class Connection:
 
     def _connected(self) -> socket.socket:
         """A new connection that the shard has let in."""
-        if self._address.machine == machine_id():
-            made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-            where: Any = self._address.path
-        else:
-            made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-            where = (self._address.host, self._address.port)
+        made = socket.create_connection(self._address)
         try:
-            made.connect(where)
-            _tune(made)
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             send(made, {"attempt": self._attempt}, [])
             welcome, _ = receive(made)
         except (OSError, EOFError):

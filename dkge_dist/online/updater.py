@@ -96,7 +96,8 @@ class Updater:
         total = 0.0
         for number, first in enumerate(range(0, count, size)):
             rng = np.random.default_rng([self.seed, epoch, number])
-            rate = self.settings.learning_rate * (1 - self._done(epoch, first))
+            left = 1 - self._done(epoch, first) if self.settings.schedule == "linear" else 1.0
+            rate = self.settings.learning_rate * left
             total += self._learn(self.maker.make(order[first : first + size], rng), rate)
             self.progress(self._done(epoch, min(first + size, count)), f"epoch {epoch + 1}/{self.settings.max_epochs}")
             if self.stop():
