@@ -234,7 +234,8 @@ def test_answers_over_shards_are_those_of_one_piece(
 @pytest.fixture(scope="module")
 def with_ties(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model whose entities have few different places, so that many are just as far."""
-    from dkge_dist.store.models import About, load_learnt, publish_model, save_learnt, save_model
+    from dkge_dist.store.models import About, load_learnt, publish_model, save_model, save_small
+    from dkge_dist.store.tables import save_table
 
     store = Path(shutil.copytree(trained, tmp_path_factory.mktemp("ties") / "store"))
     opened = Store.open(store)
@@ -244,7 +245,8 @@ def with_ties(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for tables in (learnt.entities, learnt.relations):
         tables["joint"] = rng.integers(0, 2, tables["joint"].shape).astype(np.float32)
     with opened.storage.staging() as staging:
-        saved = save_learnt(staging, learnt, BLOCK)
+        entities = {field: save_table(staging, values, BLOCK) for field, values in learnt.entities.items()}
+        saved = (entities, save_small(staging, learnt.relations))
         about = About(entry.settings, {}, {"origin": "scratch"}, [])
         publish_model(opened, save_model(staging, entry.snapshot, saved, learnt.dense, about), 0.0)
     return store
