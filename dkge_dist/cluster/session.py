@@ -8,7 +8,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,7 +86,9 @@ def connected(place: Place, cpus: int) -> Iterator[None]:
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise DkgeError(f"no Ray cluster at {address or 'this machine'}: {error}") from None
     try:
-        yield
+        # What Ray says of itself is no output of a command.
+        with redirect_stdout(sys.stderr):
+            yield
     finally:
         ray.shutdown()
 
