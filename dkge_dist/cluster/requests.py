@@ -48,6 +48,8 @@ def answered(server: ShardServer, attempt: str, header: dict[str, Any], arrays: 
         return {}, []
     except DkgeError as error:
         return {"error": type(error).__name__, "message": str(error)}, []
+    except Exception as error:  # A mistake of ours, or memory that ran out: told to who asked, not kept here.
+        return {"error": type(error).__name__, "message": f"{type(error).__name__}: {error}"}, []
 
 
 def _pushed(server: ShardServer, attempt: str, header: dict[str, Any], arrays: list[Array]) -> Message:

@@ -140,6 +140,7 @@ class Connection:
         self._sending = Lock()
         self._asked: deque[Asked] = deque()
         self._lost: str | None = None
+        self._broken = 0  # How often in a row the connection broke before any answer came.
         self._socket = self._connected()
         Thread(target=self._read, daemon=True, name=f"shard-{shard}").start()
 
@@ -179,6 +180,7 @@ class Connection:
                 if not self._recovered(error):
                     return
                 continue
+            self._broken = 0
             # Without the lock: who holds it may be waiting for the shard, and that for us to read.
             self._asked.popleft().future.set_result(message)
 
@@ -186,7 +188,8 @@ class Connection:
         """Connect again and ask again for all that was not answered; False once that is given up."""
         with self._sending:
             self._socket.close()
-            for attempt in range(TRIES):
+            self._broken += 1
+            for attempt in range(TRIES if self._broken <= TRIES else 0):
                 try:
                     self._socket = self._connected()
                     for asked in self._asked:

@@ -125,6 +125,25 @@ def test_an_error_of_the_shard_names_it() -> None:
         pull(Connection(0, listening(server).address, ATTEMPT)).result()
 
 
+def test_a_mistake_in_the_shard_is_told_to_who_asked() -> None:
+    connection = Connection(0, listening(shard()).address, ATTEMPT)
+    request = write_request(Field.JOINT, np.array([10_000], ROW), np.zeros((1, 5), np.float32))
+    call = WireCall(0, connection.ask(*request), read_pulled)
+    with pytest.raises(DkgeError, match=r"^shard 0: IndexError: "):
+        call.result()
+
+
+def test_a_shard_that_hangs_up_on_every_request_is_given_up() -> None:
+    server = shard()
+
+    def hangs_up(*request: object) -> object:
+        raise EOFError
+
+    listener = Listener("127.0.0.1", server.knows, hangs_up)  # type: ignore[arg-type]
+    with pytest.raises(ShardLostError, match="shard 0 is gone"):
+        pull(Connection(0, listener.address, ATTEMPT)).result()
+
+
 LENGTH = struct.Struct("<I")
 
 
