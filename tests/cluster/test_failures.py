@@ -127,7 +127,7 @@ def disturbed(accidents: dict[int, Callable[[], object]]) -> Callable[[float, st
     """A listener that lets each accident happen once the training has come to its epoch (or was last seen beyond)."""
 
     def progress(done: float, words: str) -> None:
-        now = int(words.removeprefix("epoch ").partition("/")[0])
+        now = int(words.removeprefix("epoch ").partition("/")[0]) if words.startswith("epoch ") else 0
         due = [epoch for epoch in accidents if epoch <= now]
         if due:
             accidents.pop(min(due))()
