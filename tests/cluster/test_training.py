@@ -123,6 +123,7 @@ def ended_well(ended: Ended) -> Ended:
     return ended
 
 
+@pytest.mark.slow
 def test_the_commands_start_ray_themselves(store: Path, trained_here: dict[str, Path]) -> None:
     """From the start to the end with one worker: all parts are those that are written without Ray."""
     trained = ended_well(dkge("train", store, *SHORT, "--shards", "3", "--json")).json
