@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import ray
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
 
-from dkge_dist.cluster.wire import Message, ShardLostError
+from dkge_dist.cluster.channel import Message
+from dkge_dist.cluster.wire import ShardLostError
 from dkge_dist.types import DkgeError
 
 TRIES = 5

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from dkge_dist.cluster.channel import Message
 from dkge_dist.cluster.server import Patch, Places, Pushed, Reply, ShardServer, Values
-from dkge_dist.cluster.wire import Message
 from dkge_dist.shards.shard import Field, Optimizer
 from dkge_dist.types import Array, DkgeError
 

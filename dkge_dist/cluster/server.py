@@ -138,7 +138,8 @@ class ShardServer:
             self._wait(attempt, after)
             # With one worker nothing is to be corrected: it fetches early what its push does not change.
             if corrected_by is not None and self._world > 1 and self._next <= corrected_by[0]:
-                self._early[corrected_by[1]] = wanted
+                # Copies: these may lie in memory that the caller wants to use again.
+                self._early[corrected_by[1]] = {field: places.copy() for field, places in wanted.items()}
             self._counts["pull_calls"] += 1
             return self._read(wanted)
 

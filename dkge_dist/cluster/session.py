@@ -16,9 +16,10 @@ import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from dkge_dist.cluster.channel import Message
 from dkge_dist.cluster.requests import answered
 from dkge_dist.cluster.server import ShardServer
-from dkge_dist.cluster.wire import Address, Listener, Message
+from dkge_dist.cluster.wire import Address, Listener
 from dkge_dist.kernels.jit import set_threads
 from dkge_dist.learn.memory import keep_freed_memory
 from dkge_dist.shards.plan import ShardPlan

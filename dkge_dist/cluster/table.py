@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from dkge_dist.cluster.calls import Call, RayCall, WireCall, results
+from dkge_dist.cluster.channel import Message
 from dkge_dist.cluster.requests import (
     pull_request,
     push_request,
@@ -25,7 +26,7 @@ from dkge_dist.cluster.requests import (
     write_request,
 )
 from dkge_dist.cluster.server import Places, Reply, Stored
-from dkge_dist.cluster.wire import Connection, Message, ShardLostError
+from dkge_dist.cluster.wire import Connection, ShardLostError
 from dkge_dist.kernels.dealing import Recurrence, spread_rows
 from dkge_dist.shards.plan import Dealt, ShardPlan
 from dkge_dist.shards.shard import Field, Optimizer, Start, checkpoint_files

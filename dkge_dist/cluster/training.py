@@ -14,6 +14,7 @@ import ray.train
 import torch
 from ray.train import FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dkge_dist.cluster.session import Place
 from dkge_dist.cluster.wire import ShardLostError
@@ -66,7 +67,9 @@ def fit(
 ) -> dict[str, Any]:
     """Run `function` in all workers; the outcome that the first one reports. Ray Train keeps notes in `folder`."""
     _quieten()
-    board: Any = ray.remote(Board).options(num_cpus=0).remote()
+    # With the driver, so that no other node's end is the end of it.
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    board: Any = ray.remote(Board).options(num_cpus=0, scheduling_strategy=here).remote()
     assignment = Assignment(function, ray.put(job), plan, actors, board, threads)
     trainer = TorchTrainer(
         _run,

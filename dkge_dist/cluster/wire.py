@@ -1,9 +1,8 @@
 """Rows between a worker and a shard: a connection of their own for the three calls that every batch makes.
 
 A call by way of Ray takes over a millisecond of processor time before a single row has moved, and there are two a shard
-and batch. Here a request is a small header and raw arrays, sent from where they lie and received where they are needed.
-Everything else (opening, saving, counting) goes by way of Ray, and so does the secret that lets a connection in: the
-name of the attempt, which only those who work on it know.
+and batch. Everything else (opening, saving, counting) goes by way of Ray, and so does the secret that lets a connection
+in: the name of the attempt, which only those who work on it know.
 
 Requests on one connection are answered in their order. A connection that breaks is made again and what was not answered
 is asked again, which does no harm: a shard knows a push that it has.
@@ -12,9 +11,9 @@ is asked again, which does no harm: a shard knows a push that it has.
 from __future__ import annotations
 
 import hmac
-import json
+import os
+import secrets
 import socket
-import struct
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -22,14 +21,9 @@ from concurrent.futures import Future
 from threading import Lock, Thread
 from typing import Any, NamedTuple
 
-import numpy as np
-
+from dkge_dist.cluster.channel import Channel, Message, tuned
 from dkge_dist.types import Array, DkgeError
 
-LENGTH = struct.Struct("<I")
-MAX_HEADER = 1 << 16
-MAX_ARRAY = 1 << 33
-KINDS = {"<i4", "<i8", "<f4"}
 TRIES, PAUSE = 4, 0.25
 
 
@@ -38,54 +32,11 @@ class ShardLostError(DkgeError):
 
 
 class Address(NamedTuple):
-    """Where a shard listens."""
+    """Where a shard listens: a port, and for processes of the same machine a name that no other machine knows."""
 
     host: str
     port: int
-
-
-Message = tuple[dict[str, Any], list[Array]]
-
-
-def send(connection: socket.socket, header: dict[str, Any], arrays: Sequence[Array]) -> None:
-    """Send a header and arrays, without copying these."""
-    arrays = [np.ascontiguousarray(array) for array in arrays]
-    text = json.dumps({**header, "arrays": [[array.dtype.str, array.shape] for array in arrays]}).encode()
-    buffers = [memoryview(LENGTH.pack(len(text)) + text)]
-    buffers += [memoryview(array.data).cast("B") for array in arrays if array.nbytes]
-    while buffers:
-        sent = connection.sendmsg(buffers[:64])
-        while buffers and sent >= len(buffers[0]):
-            sent -= len(buffers.pop(0))
-        if sent:
-            buffers[0] = buffers[0][sent:]
-
-
-def receive(connection: socket.socket) -> Message:
-    """The next header and its arrays. EOFError if the other side is gone."""
-    (size,) = LENGTH.unpack(_filled(connection, memoryview(bytearray(LENGTH.size))))
-    if size > MAX_HEADER:
-        raise DkgeError(f"a message that begins with {size} bytes of header is none of ours")
-    header = json.loads(bytes(_filled(connection, memoryview(bytearray(size)))))
-    arrays = []
-    for kind, shape in header.pop("arrays"):
-        if kind not in KINDS or np.prod(shape, dtype=float) * 8 > MAX_ARRAY:
-            raise DkgeError(f"an array of {kind} {shape} is none of ours")
-        array = np.empty(shape, kind)
-        if array.nbytes:
-            _filled(connection, memoryview(array.data).cast("B"))
-        arrays.append(array)
-    return header, arrays
-
-
-def _filled(connection: socket.socket, into: memoryview) -> memoryview:
-    at = 0
-    while at < len(into):
-        got = connection.recv_into(into[at:])
-        if not got:
-            raise EOFError("the other side closed the connection")
-        at += got
-    return into
+    name: str = ""
 
 
 class Listener:
@@ -95,9 +46,17 @@ class Listener:
         self, host: str, knows: Callable[[str], bool], answer: Callable[[str, dict[str, Any], list[Array]], Message]
     ) -> None:
         self._knows, self._answer = knows, answer
-        listening = socket.create_server((host, 0))
-        self.address = Address(*listening.getsockname()[:2])
-        Thread(target=self._accept, args=(listening,), daemon=True).start()
+        doors = [socket.create_server((host, 0))]
+        name = ""
+        if hasattr(os, "memfd_create"):  # Linux, where a name that begins with a zero byte leaves no file behind.
+            name = f"dkge-{secrets.token_hex(8)}"
+            doors.append(socket.socket(socket.AF_UNIX))
+            doors[-1].bind(f"\0{name}")
+            doors[-1].listen()
+        at, port = doors[0].getsockname()[:2]
+        self.address = Address(at, port, name)
+        for door in doors:
+            Thread(target=self._accept, args=(door,), daemon=True).start()
 
     def _accept(self, listening: socket.socket) -> None:
         while True:
@@ -105,16 +64,17 @@ class Listener:
             Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        with connection:
+        with tuned(connection):
             try:
-                hello, _ = receive(connection)
+                channel = Channel(connection)
+                hello, _ = channel.receive()
                 attempt = str(hello["attempt"])
                 known = self._knows(attempt)
-                send(connection, {"ok": known}, [])
+                channel.send({"ok": known}, [])
+                if known:
+                    channel.share()
                 while known:
-                    header, arrays = receive(connection)
-                    send(connection, *self._answer(attempt, header, arrays))
+                    channel.send(*self._answer(attempt, *channel.receive()))
             except (OSError, EOFError, ValueError, KeyError, TypeError, DkgeError):
                 return  # Whoever it was is gone, or speaks another language.
 
@@ -122,6 +82,18 @@ class Listener:
 def is_same(one: str, other: str) -> bool:
     """Compare secrets in a time that does not tell how much of them agrees."""
     return bool(one) and hmac.compare_digest(one.encode(), other.encode())
+
+
+def _reached(address: Address) -> socket.socket:
+    """A connection to a shard, by its name if it is on this machine."""
+    if address.name:
+        near = socket.socket(socket.AF_UNIX)
+        try:
+            near.connect(f"\0{address.name}")
+            return near
+        except OSError:
+            near.close()  # Nobody of that name here: another machine, or another container on it.
+    return socket.create_connection((address.host, address.port))
 
 
 class Asked(NamedTuple):
@@ -141,23 +113,23 @@ class Connection:
         self._asked: deque[Asked] = deque()
         self._lost: str | None = None
         self._broken = 0  # How often in a row the connection broke before any answer came.
-        self._socket = self._connected()
+        self._channel = self._connected()
         Thread(target=self._read, daemon=True, name=f"shard-{shard}").start()
 
-    def _connected(self) -> socket.socket:
+    def _connected(self) -> Channel:
         """A new connection that the shard has let in."""
-        made = socket.create_connection(self._address)
+        channel = Channel(tuned(_reached(self._address)))
         try:
-            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            send(made, {"attempt": self._attempt}, [])
-            welcome, _ = receive(made)
+            channel.send({"attempt": self._attempt}, [])
+            welcome, _ = channel.receive()
+            if welcome["ok"]:
+                channel.share()
+                return channel
         except (OSError, EOFError):
-            made.close()
+            channel.close()
             raise
-        if not welcome["ok"]:
-            made.close()
-            raise ShardLostError(f"shard {self.shard} has been restarted or belongs to another attempt by now")
-        return made
+        channel.close()
+        raise ShardLostError(f"shard {self.shard} has been restarted or belongs to another attempt by now")
 
     def ask(self, header: dict[str, Any], arrays: Sequence[Array]) -> Future[Message]:
         """Send a request; its answer comes later."""
@@ -167,15 +139,15 @@ class Connection:
                 raise ShardLostError(self._lost)
             self._asked.append(asked)
             try:
-                send(self._socket, header, arrays)
+                self._channel.send(header, arrays)
             except OSError:
-                self._socket.close()  # The reader notices, connects again and asks again.
+                self._channel.close()  # The reader notices, connects again and asks again.
         return asked.future
 
     def _read(self) -> None:
         while True:
             try:
-                message = receive(self._socket)
+                message = self._channel.receive()
             except (OSError, EOFError, ValueError, DkgeError) as error:
                 if not self._recovered(error):
                     return
@@ -187,13 +159,13 @@ class Connection:
     def _recovered(self, error: Exception) -> bool:
         """Connect again and ask again for all that was not answered; False once that is given up."""
         with self._sending:
-            self._socket.close()
+            self._channel.close()
             self._broken += 1
             for attempt in range(TRIES if self._broken <= TRIES else 0):
                 try:
-                    self._socket = self._connected()
+                    self._channel = self._connected()
                     for asked in self._asked:
-                        send(self._socket, asked.header, asked.arrays)
+                        self._channel.send(asked.header, asked.arrays)
                     return True
                 except ShardLostError as lost:
                     error = lost

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dkge_dist.kernels.jit import frozen, kernel, parallel_kernel, prange
+from dkge_dist.kernels.jit import frozen, kernel
 from dkge_dist.types import OFFSET, ROW, Array
 
 
@@ -59,9 +59,9 @@ class Recurrence:
         return again
 
 
-@parallel_kernel
+@kernel
 def _spread(values_ND, order, out_MD):  # type: ignore[no-untyped-def]
-    for i in prange(order.shape[0]):
+    for i in range(order.shape[0]):
         to = order[i]
         for d in range(values_ND.shape[1]):
             out_MD[to, d] = values_ND[i, d]

@@ -5,11 +5,13 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import numpy as np
 import pytest
 
+from dkge_dist.cluster import channel
 from dkge_dist.cluster.calls import WireCall, results
 from dkge_dist.cluster.requests import answered, pull_request, push_request, read_pulled, read_reply, write_request
 from dkge_dist.cluster.server import ShardServer
@@ -30,8 +32,18 @@ def shard(attempt: str = ATTEMPT) -> ShardServer:
     return server
 
 
+@pytest.fixture(params=["one machine", "two machines"])
+def far(request: pytest.FixtureRequest) -> bool:
+    """Do the sides take each other for different machines?"""
+    return bool(request.param == "two machines")
+
+
 def listening(server: ShardServer) -> Listener:
     return Listener("127.0.0.1", server.knows, lambda *request: answered(server, *request))
+
+
+def connect(listener: Listener, far: bool = False, attempt: str = ATTEMPT) -> Connection:
+    return Connection(0, listener.address._replace(name="") if far else listener.address, attempt)
 
 
 def push(connection: Connection, step: int, value: float = 1.0) -> WireCall:
@@ -45,9 +57,9 @@ def pull(connection: Connection, after: int = 0) -> WireCall:
     return WireCall(0, connection.ask(*pull_request(wanted, after, None)), read_pulled)
 
 
-def test_what_comes_over_the_wire_is_what_the_shard_says() -> None:
+def test_what_comes_over_the_wire_is_what_the_shard_says(far: bool) -> None:
     server, twin = shard(), shard()
-    connection = Connection(0, listening(server).address, ATTEMPT)
+    connection = connect(listening(server), far)
     first, reply, second = results([pull(connection), push(connection, 0), pull(connection, 1)])
     gradients = {Field.KNOWLEDGE: (PLACES, np.ones((3, 5), np.float32))}
     expected = twin.push(ATTEMPT, 0, 0, gradients, OPTIMIZER, {Field.CONTEXT: np.array([7, 7], ROW)})
@@ -61,7 +73,7 @@ def test_what_comes_over_the_wire_is_what_the_shard_says() -> None:
 
 
 @pytest.mark.parametrize("cut_before", [True, False], ids=["request lost", "answer lost"])
-def test_a_push_over_a_connection_that_breaks_is_applied_once(cut_before: bool) -> None:
+def test_a_push_over_a_connection_that_breaks_is_applied_once(cut_before: bool, far: bool) -> None:
     server, twin = shard(), shard()
     seen: list[str] = []
 
@@ -69,13 +81,13 @@ def test_a_push_over_a_connection_that_breaks_is_applied_once(cut_before: bool) 
         answer = answered(server, attempt, header, arrays)
         seen.append(str(header["method"]))
         if not cut_before and len(seen) == 1:
-            connection._socket.shutdown(socket.SHUT_RDWR)
+            connection._channel.socket.shutdown(socket.SHUT_RDWR)
         return answer
 
     listener = Listener("127.0.0.1", server.knows, counted)  # type: ignore[arg-type]
-    connection = Connection(0, listener.address, ATTEMPT)
+    connection = connect(listener, far)
     if cut_before:
-        connection._socket.shutdown(socket.SHUT_RDWR)
+        connection._channel.socket.shutdown(socket.SHUT_RDWR)
     push(connection, 0).result()
     push(connection, 1, 0.5).result()
     assert seen.count("push") == (2 if cut_before else 3)
@@ -86,19 +98,19 @@ def test_a_push_over_a_connection_that_breaks_is_applied_once(cut_before: bool) 
 
 
 @pytest.mark.parametrize("attempt", ["", "0123456789abcdeg", "0123"])
-def test_whoever_does_not_know_the_attempt_is_not_let_in(attempt: str) -> None:
+def test_whoever_does_not_know_the_attempt_is_not_let_in(attempt: str, far: bool) -> None:
     with pytest.raises(ShardLostError, match="shard 0 has been restarted or belongs to another attempt"):
-        Connection(0, listening(shard()).address, attempt)
+        connect(listening(shard()), far, attempt)
 
 
 def test_a_shard_that_no_attempt_was_opened_on_lets_nobody_in() -> None:
     with pytest.raises(ShardLostError):
-        Connection(0, listening(ShardServer(0, ShardPlan(200, 64, 1))).address, "")
+        connect(listening(ShardServer(0, ShardPlan(200, 64, 1))), attempt="")
 
 
 def test_a_worker_of_an_older_attempt_is_refused_at_its_next_request() -> None:
     server = shard()
-    connection = Connection(0, listening(server).address, ATTEMPT)
+    connection = connect(listening(server))
     pull(connection).result()
     server.open("another", 1, START)
     with pytest.raises(ShardLostError, match="shard 0 belongs to another attempt by now"):
@@ -107,9 +119,9 @@ def test_a_worker_of_an_older_attempt_is_refused_at_its_next_request() -> None:
 
 def test_a_shard_that_is_gone_is_said_to_be() -> None:
     server = shard()
-    refusing = Connection(0, listening(server).address, ATTEMPT)
+    refusing = connect(listening(server))
     server.open("another", 1, START)
-    refusing._socket.shutdown(socket.SHUT_RDWR)
+    refusing._channel.socket.shutdown(socket.SHUT_RDWR)
     with pytest.raises(ShardLostError, match=r"shard 0 (has been restarted|belongs to another)"):
         pull(refusing).result()
 
@@ -122,11 +134,11 @@ def test_an_error_of_the_shard_names_it() -> None:
 
     server.pull = failing  # type: ignore[assignment]
     with pytest.raises(DkgeError, match=r"^shard 0: no such row$"):
-        pull(Connection(0, listening(server).address, ATTEMPT)).result()
+        pull(connect(listening(server))).result()
 
 
 def test_a_mistake_in_the_shard_is_told_to_who_asked() -> None:
-    connection = Connection(0, listening(shard()).address, ATTEMPT)
+    connection = connect(listening(shard()))
     request = write_request(Field.JOINT, np.array([10_000], ROW), np.zeros((1, 5), np.float32))
     call = WireCall(0, connection.ask(*request), read_pulled)
     with pytest.raises(DkgeError, match=r"^shard 0: IndexError: "):
@@ -141,7 +153,70 @@ def test_a_shard_that_hangs_up_on_every_request_is_given_up() -> None:
 
     listener = Listener("127.0.0.1", server.knows, hangs_up)  # type: ignore[arg-type]
     with pytest.raises(ShardLostError, match="shard 0 is gone"):
-        pull(Connection(0, listener.address, ATTEMPT)).result()
+        pull(connect(listener)).result()
+
+
+def test_many_requests_at_once_that_find_no_room_in_shared_memory_are_answered_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, far: bool
+) -> None:
+    monkeypatch.setattr(channel, "SHARED_BYTES", 1 << 14)
+    server = shard()
+    held = server.pull(ATTEMPT, {Field.KNOWLEDGE: np.arange(200, dtype=ROW)}, 0)[Field.KNOWLEDGE]
+    connection = connect(listening(server), far)
+    rng = np.random.default_rng(5)
+    asked = [rng.integers(0, 200, size).astype(ROW) for size in rng.integers(0, 3000, 40)]
+    calls = [
+        WireCall(0, connection.ask(*pull_request({Field.KNOWLEDGE: some}, 0, None)), read_pulled) for some in asked
+    ]
+    for some, values in zip(asked, results(calls), strict=True):
+        assert (values[Field.KNOWLEDGE] == held[some]).all()
+
+
+def test_arrays_from_shared_memory_are_those_that_were_sent() -> None:
+    one, other = (channel.Channel(side) for side in socket.socketpair(socket.AF_UNIX))
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(lambda side: side.share(), (one, other)))
+    for kind, shape in (("<i4", (3,)), ("<i8", (0,)), ("<f4", (7, 5)), ("<f4", (0, 5))):
+        sent = np.arange(np.prod(shape), dtype=kind).reshape(shape)
+        one.send({"a": 1}, [sent, sent[::2]])
+        header, (whole, half) = other.receive()
+        assert header == {"a": 1}
+        assert whole.dtype.str == kind
+        assert (whole == sent).all()
+        assert (half == sent[::2]).all()
+    one.close()
+    other.close()
+
+
+def test_room_in_shared_memory_is_used_again_once_nobody_refers_to_what_was_there() -> None:
+    memory = channel.Memory.new()
+    sent = np.arange(40, dtype=np.float32)
+    first, second, third = (memory.put([sent]) for _ in range(3))
+    assert first is not None
+    assert second is not None
+    seen = [memory.get(where, [("<f4", [40])])[0] for where in (first, second)]
+    parts = [array[10:20] for array in seen]
+    del seen
+    assert (parts[1] == sent[10:20]).all()
+    assert memory.put([sent]) not in (first, second, third)
+    del parts[1]
+    assert memory.put([sent]) == second
+    del parts[0]
+    large, small = memory.put([np.tile(sent, 2)]), memory.put([sent])
+    assert large is not None
+    assert small is not None
+    assert small[1] == first[1] < large[1]
+    memory.close()
+
+
+@pytest.mark.parametrize("begin", [0, 8, 65, channel.SHARED_BYTES, -64])
+def test_an_array_that_is_said_to_lie_elsewhere_is_refused(begin: int) -> None:
+    memory = channel.Memory.new()
+    with pytest.raises(DkgeError, match="none of ours"):
+        memory.get((0, [begin]), [("<f4", [2, 2])])
+    with pytest.raises(DkgeError, match="none of ours"):
+        memory.get((-1, [64]), [("<f4", [2, 2])])
+    memory.close()
 
 
 LENGTH = struct.Struct("<I")
@@ -161,10 +236,11 @@ LENGTH = struct.Struct("<I")
 def test_what_is_none_of_ours_is_hung_up_on_and_harms_nobody(words: Callable[[], bytes]) -> None:
     server = shard()
     listener = listening(server)
-    with socket.create_connection(listener.address) as stranger:
+    with socket.create_connection(listener.address[:2]) as stranger:
         stranger.sendall(words())
-        stranger.shutdown(socket.SHUT_WR)
         stranger.settimeout(10)
+        with suppress(OSError):  # Hung up on already, perhaps.
+            stranger.shutdown(socket.SHUT_WR)
         with suppress(ConnectionResetError):
             assert stranger.recv(1 << 16) == b""
-    pull(Connection(0, listener.address, ATTEMPT)).result()
+    pull(connect(listener)).result()
