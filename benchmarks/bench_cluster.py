@@ -6,6 +6,7 @@ The commands are run as users run them, each with a Ray of its own; memory count
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -40,8 +41,8 @@ def main() -> None:
     arguments = parser.parse_args()
     folder = movies(arguments.work, arguments.preset, arguments.nights)
     store = Path(arguments.work) / f"{arguments.preset}-cluster-store"
-    if not store.exists():
-        api.ingest(store, folder / "snapshot-000.tsv", valid=HELD_OUT, test=HELD_OUT)
+    shutil.rmtree(store, ignore_errors=True)  # A night that it has already would be no work.
+    api.ingest(store, folder / "snapshot-000.tsv", valid=HELD_OUT, test=HELD_OUT)
     shards = ["--shards", str(arguments.shards)]
     trained = dkge(
         "train", str(store), "--fresh", *shards, "model.dim=100", "train.batch_size=8000", "threads=2",

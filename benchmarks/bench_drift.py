@@ -1,8 +1,9 @@
 """Drift: how much a model that is only updated loses against one that is trained anew, night after night.
 
-A movie graph evolves for many nights. One model is learnt from scratch and updated every night; at some nights another
-is learnt from scratch on the same snapshot. Both rank the same test triples. A share of every night's new triples is
-held out too, so that newcomers are tested and not only what was there at first. `--plot` draws it.
+A movie graph evolves for many nights. For every seed one model is learnt from scratch and updated every night; at some
+nights another is learnt from scratch on the same snapshot. Both rank the same test triples, and the loss has a paired
+bootstrap interval over them. A share of every night's new triples is held out too, so that newcomers are tested and not
+only what was there at first. `--plot` draws it.
 """
 
 from __future__ import annotations
@@ -14,14 +15,22 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from benchmarks.bench_online import interval, ranks
 from benchmarks.movies import movies
 from benchmarks.report import RESULTS, options, publish
 from dkge_dist import api
+from dkge_dist.evaluate.link_prediction import metrics
+from dkge_dist.types import Array
 
-NIGHTS = (1, 2, 4, 6, 8, 10, 14, 18, 22, 26, 28, 30)
+Ranks = dict[int, tuple[Array, Array]]
+"""Of the test triples at a night: by the updated model, and by the one that was trained anew."""
 
 
-def play(folder: Path, store: Path, share: float, settings: list[str], compare: set[int]) -> list[dict[str, Any]]:
+def play(
+    folder: Path, store: Path, share: float, settings: list[str], compare: set[int]
+) -> tuple[list[dict[str, Any]], Ranks]:
     """Every night: update; at the nights to compare, also train anew."""
     sizes = json.loads((folder / "done.json").read_text())
 
@@ -31,36 +40,43 @@ def play(folder: Path, store: Path, share: float, settings: list[str], compare: 
     api.ingest(store, folder / "snapshot-000.tsv", valid=held_out(0), test=held_out(0))
     first = api.train(store, settings=settings)
     online = first["version"]
-    lines = [{"night": 0, "scratch_mrr": api.evaluate(store)["mrr"], "scratch_seconds": first["seconds"]}]
+    lines = [{"night": 0, "scratch": _found(ranks(store, online)[0]), "scratch_seconds": first["seconds"]}]
+    found: Ranks = {}
     for number, source in enumerate(sorted(folder.glob("night-*.changes")), 1):
         api.ingest(store, source, valid=held_out(number), test=held_out(number))
         updated = api.update(store, since_version=str(online))
         online = updated["version"]
-        found = api.evaluate(store, version=str(online))
-        line = {"night": number, "online_mrr": found["mrr"], "online_hits@10": found["hits@10"]}
+        mine = ranks(store, online)[0]
+        line = {"night": number, "online": _found(mine), "trained_triples": updated["trained_triples"]}
         for name in ("seconds", "open_seconds", "plan_seconds", "learn_seconds", "publish_seconds"):
             line[f"update_{name}"] = updated[name]
-        line["trained_triples"] = updated["trained_triples"]
         if number in compare:
             anew = api.train(store, settings=settings)
-            scratch = api.evaluate(store, version=str(anew["version"]))
-            line |= {"scratch_mrr": scratch["mrr"], "scratch_hits@10": scratch["hits@10"]}
-            line |= {"scratch_seconds": anew["seconds"], "lost": 1 - found["mrr"] / scratch["mrr"]}
+            found[number] = mine, ranks(store, anew["version"])[0]
+            line |= {"scratch": _found(found[number][1]), "scratch_seconds": anew["seconds"]}
+            line["lost"] = 1 - line["online"]["mrr"] / line["scratch"]["mrr"]
         lines.append(line)
         print(line, file=sys.stderr, flush=True)
-    return lines
+    return lines, found
 
 
-def draw(lines: list[dict[str, Any]], path: Path) -> None:
+def _found(ranks: Array) -> dict[str, float]:
+    return metrics(ranks.reshape(-1))
+
+
+def draw(runs: list[list[dict[str, Any]]], path: Path) -> None:
+    """Every seed thin, their mean thick."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(7, 4))
-    for name, label in (("online_mrr", "updated every night"), ("scratch_mrr", "trained anew")):
-        points = [(line["night"], line[name]) for line in lines if name in line]
-        axes.plot(*zip(*points, strict=True), marker="o", markersize=3, label=label)
+    for color, (name, label) in enumerate((("online", "updated every night"), ("scratch", "trained anew"))):
+        nights = [line["night"] for line in runs[0] if name in line]
+        values = np.array([[line[name]["mrr"] for line in run if name in line] for run in runs])
+        axes.plot(nights, values.T, color=f"C{color}", linewidth=0.5, alpha=0.6)
+        axes.plot(nights, values.mean(0), color=f"C{color}", marker="o", markersize=3, label=label)
     axes.set(xlabel="night", ylabel="test MRR", ylim=(0, None))
     axes.legend()
     figure.tight_layout()
@@ -72,21 +88,35 @@ def main() -> None:
     parser.add_argument("--preset", default="imdb-30")
     parser.add_argument("--entities", type=int, default=8000)
     parser.add_argument("--nights", type=int, default=30)
+    parser.add_argument("--compare", type=int, nargs="*", default=[10, 20, 30], help="nights to train anew, too")
+    parser.add_argument("--seeds", type=int, nargs="*", default=[1, 2, 3])
     parser.add_argument("--held-out", type=float, default=0.06, help="share of the triples to test, and to validate")
     parser.add_argument("--plot", action="store_true", help="draw it into benchmarks/results")
     parser.add_argument("settings", nargs="*", metavar="key=value")
     arguments = parser.parse_args()
     folder = movies(arguments.work, arguments.preset, arguments.nights, entities=arguments.entities)
     store = arguments.work / f"drift-{arguments.preset}-{arguments.entities}-{arguments.nights}-store"
-    shutil.rmtree(store, ignore_errors=True)
-    compare = {night for night in NIGHTS if night <= arguments.nights} | {arguments.nights}
-    lines = play(folder, store, arguments.held_out, arguments.settings, compare)
-    compared = [line for line in lines if "lost" in line]
-    updates = [line["update_seconds"] for line in lines if "update_seconds" in line]
-    anew = [line["scratch_seconds"] for line in lines if "scratch_seconds" in line]
-    figures = {
-        f"MRR lost after {arguments.nights} nights": (compared[-1]["lost"], "<= 0.01"),
-        "MRR lost, mean of the last three comparisons": (statistics.mean(line["lost"] for line in compared[-3:]), ""),
+    runs, found = [], []
+    for seed in arguments.seeds:
+        shutil.rmtree(store, ignore_errors=True)
+        words = [*arguments.settings, f"seed={seed}"]
+        lines, of_seed = play(folder, store, arguments.held_out, words, set(arguments.compare))
+        runs.append(lines)
+        found.append(of_seed)
+    figures: dict[str, tuple[Any, Any]] = {}
+    for night in arguments.compare:
+        mean = {
+            kind: statistics.mean(line[kind]["mrr"] for run in runs for line in run if line["night"] == night)
+            for kind in ("online", "scratch")
+        }
+        low, high = interval(*(np.hstack([of_seed[night][side] for of_seed in found]) for side in range(2)))
+        asked = "<= 0.01" if night == arguments.nights else ""
+        figures[f"MRR lost after {night} nights"] = (1 - mean["online"] / mean["scratch"], asked)
+        figures[f"  least of 95% after {night} (paired bootstrap)"] = (-high, "")
+        figures[f"  most of 95% after {night}"] = (-low, "")
+    updates = [line["update_seconds"] for run in runs for line in run if "update_seconds" in line]
+    anew = [line["scratch_seconds"] for run in runs for line in run if "scratch_seconds" in line]
+    figures |= {
         "an update against training anew, share of the seconds": (
             statistics.median(updates) / statistics.median(anew), "<= 0.02",
         ),
@@ -94,8 +124,8 @@ def main() -> None:
         "training anew, median s": (statistics.median(anew), ""),
     }  # fmt: skip
     if arguments.plot:
-        draw(lines, RESULTS / "bench_drift.png")
-    publish("bench_drift", {"nights": lines}, arguments, figures)
+        draw(runs, RESULTS / "bench_drift.png")
+    publish("bench_drift", {"runs": runs}, arguments, figures)
 
 
 if __name__ == "__main__":

@@ -77,10 +77,9 @@ class RelationIndex:
     def some(self, relation: int, limit: int, rng: np.random.Generator) -> Triples:
         """Up to `limit` triples of a relation."""
         begin, end = self.indptr[relation : relation + 2]
-        places = np.arange(begin, end)
-        if places.shape[0] > limit:
-            places = begin + rng.choice(end - begin, limit, replace=False)
-        return self.train.take(self.order[places])
+        if end - begin > limit:
+            return self.train.take(self.order[begin + rng.choice(end - begin, limit, replace=False)])
+        return self.train.take(self.order[begin:end])
 
 
 def plan_update(
