@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.movies import movies, store_of
+from benchmarks.published import online_words
 from benchmarks.report import options, publish
 from dkge_dist import api
 
@@ -28,7 +29,7 @@ IN_ITS_OWN_PROCESS = """
 import json, sys
 from pathlib import Path
 from dkge_dist import api
-report = api.update(sys.argv[1], since_version=sys.argv[2])
+report = api.update(sys.argv[1], since_version=sys.argv[2], settings=sys.argv[3:])
 status = Path("/proc/self/status").read_text().splitlines()
 peak = next(line.split()[1] for line in status if line.startswith("VmHWM"))
 print(json.dumps({**report, "peak_gb": 1024 * int(peak) / 1e9}))
@@ -47,7 +48,7 @@ def night_at_full_size(work: Path, preset: str, seconds: float) -> dict[str, Any
     if not any(line["kind"] == "model" for line in api.log(store)["versions"]):
         words = ["model.dim=100", f"train.max_seconds={seconds}", "train.batch_size=4000"]
         api.train(store, snapshot="1", settings=words)
-    command = [sys.executable, "-c", IN_ITS_OWN_PROCESS, str(store), base_model(store)]
+    command = [sys.executable, "-c", IN_ITS_OWN_PROCESS, str(store), base_model(store), *online_words()]
     report: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return report
 

@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.published import TIME_LIMIT, add_source, published_store, trained
+from benchmarks.published import TIME_LIMIT, add_source, online_words, published_store, trained
 from benchmarks.report import options, publish
 from dkge_dist import api
-from dkge_dist.config import load_settings
 from dkge_dist.evaluate.link_prediction import Joint, metrics, rank
 from dkge_dist.kernels.triples import contains
 from dkge_dist.store.store import Store
@@ -52,9 +51,7 @@ def interval(online: Array, scratch: Array) -> list[float]:
 def one_seed(store: Path, seed: int, settings: list[str]) -> tuple[dict[str, Any], dict[str, tuple[Array, Array]]]:
     """What is reported of a seed, and the ranks (online, from scratch) of each night."""
     words = [f"seed={seed}", TIME_LIMIT, *settings]
-    # The model may have been learnt under other settings of updates than those in force now.
-    chosen = load_settings(None, words).online.model_dump(mode="json")
-    how = [f"online.{name}={value}" for name, value in chosen.items()]
+    how = online_words(words)
     base = trained(store, "snapshot1", "default", words)
     found = {}
     result: dict[str, Any] = {"seed": seed, "scratch_seconds": base["seconds"]}

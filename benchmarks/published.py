@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -52,3 +53,9 @@ def trained(store: Path, snapshot: str, preset: str, settings: list[str]) -> dic
                 best = {"valid": model.metrics, "seconds": model.facts["seconds"], "epochs": model.facts["epochs"]}
                 return {"version": number, **best, "triples_per_second": model.facts["triples_per_second"]}
     return dict(api.train(store, snapshot=snapshot, preset=preset, settings=settings))
+
+
+def online_words(words: Iterable[str] = ()) -> list[str]:
+    """The settings of updates that are in force now: a stored model brings those that it was learnt under."""
+    chosen = load_settings(None, words).online.model_dump(mode="json")
+    return [f"online.{name}={value}" for name, value in chosen.items()]

@@ -13,7 +13,7 @@ import torch
 
 from dkge_dist.api.places import place_of
 from dkge_dist.api.reports import PathLike, Progress, Report, since
-from dkge_dist.api.tables import OpenTables, save_rows, tables_here, tables_on
+from dkge_dist.api.tables import save_rows, tables_here, tables_on
 from dkge_dist.api.training import use_machine, validation_of
 from dkge_dist.config import Settings, settings_of_model
 from dkge_dist.evaluate.validation import Validation
@@ -37,7 +37,6 @@ from dkge_dist.shards.table import Table
 from dkge_dist.store.manifest import ModelManifest, SnapshotManifest
 from dkge_dist.store.models import (
     About,
-    Deltas,
     ModelReplacedError,
     load_dense,
     publish_model,
@@ -45,7 +44,6 @@ from dkge_dist.store.models import (
     save_update,
     wants_compaction,
 )
-from dkge_dist.store.storage import Staging
 from dkge_dist.store.store import Store
 from dkge_dist.types import ROW, Array, DkgeError, Split, Triples
 
@@ -101,12 +99,7 @@ def update(
     night = _open_night(opened, parent, target, chosen)
     open_seconds = since(began)
     planned = time.monotonic()
-    affected, state = find_affected(night.before, night.diff, night.digests, night.sampling)
-    online = chosen.online
-    todo = plan_update(
-        night.diff, affected, state.topology, night.by_relation, online.literal, online.max_triples_per_object,
-        chosen.seed,
-    )  # fmt: skip
+    state, todo = _plan(night, chosen)
     report: Report = {
         "snapshot": target.snapshot.name,
         "from": opened.snapshot_manifest(parent.model.snapshot).snapshot.name,
@@ -135,7 +128,10 @@ def update(
         report |= {"epochs": done.epochs, "learn_seconds": since(learning), "valid": metrics}
         publishing = time.monotonic()
         with opened.storage.staging() as staging:
-            deltas = (tables.save(staging, _write_set(todo.entities)), _save_relations(staging, tables, todo.relations))
+            deltas = (
+                tables.save(staging, _write_set(todo.entities)),
+                save_rows(staging, tables.relations, _write_set(todo.relations)),
+            )
             report |= tables.moved(report["shards_touched"])
             counted = {key: report[key] for key in ("added", "deleted", *todo.summary(), "epochs", "shards_touched")}
             about = About(chosen.model_dump(mode="json"), metrics, {"origin": "online", **counted}, done.history)
@@ -149,6 +145,16 @@ def update(
         "bytes_written": staging.written,
         "seconds": since(began),
     }
+
+
+def _plan(night: Night, settings: Settings) -> tuple[GraphState, UpdatePlan]:
+    """The graph after the night, and what is to be learnt of it."""
+    affected, state = find_affected(night.before, night.diff, night.digests, night.sampling)
+    online = settings.online
+    limit = online.max_triples_per_object
+    return state, plan_update(
+        night.diff, affected, state.topology, night.by_relation, online.literal, limit, settings.seed
+    )
 
 
 def _compacted(store: Store, published: ModelManifest) -> int:
@@ -282,7 +288,3 @@ def _measure(night: Night, state: GraphState, tables: tuple[Table, Table], setti
 def _write_set(plan: ObjectPlan) -> dict[Field, Array]:
     """What an update writes of one kind of objects."""
     return {Field.KNOWLEDGE: plan.trained, Field.CONTEXT: plan.emerging.astype(ROW), Field.JOINT: plan.trained}
-
-
-def _save_relations(staging: Staging, tables: OpenTables, plan: ObjectPlan) -> Deltas:
-    return save_rows(staging, tables.relations, _write_set(plan))

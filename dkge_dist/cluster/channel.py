@@ -16,7 +16,7 @@ import struct
 import weakref
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -56,6 +56,35 @@ def tuned(connection: socket.socket) -> socket.socket:
     return connection
 
 
+class Rows(NamedTuple):
+    """Some rows of an array, put together only where they are sent from."""
+
+    values: Array
+    order: Array
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of the values."""
+        return self.values.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of what is sent."""
+        return (self.order.shape[0], *self.values.shape[1:])
+
+    @property
+    def nbytes(self) -> int:
+        """Of what is sent."""
+        return math.prod(self.shape) * self.values.itemsize
+
+    def put_into(self, out: Array) -> None:
+        """Put them together. Clipping is for speed alone (with a check `take` goes by a buffer): the rows are there."""
+        np.take(self.values, self.order, 0, out, mode="clip")
+
+
+Sent = Array | Rows
+
+
 class Memory:
     """Memory of one sender that its receiver sees too. It has no name anywhere: with the last process that knows it, it
     is gone.
@@ -77,7 +106,7 @@ class Memory:
         os.ftruncate(descriptor, SHARED_BYTES)
         return cls(descriptor)
 
-    def put(self, arrays: Sequence[Array]) -> Where | None:
+    def put(self, arrays: Sequence[Sent]) -> Where | None:
         """Copy the arrays of a message to the first room that is large enough; None if there is none."""
         self._lying = {slot: span for slot, span in self._lying.items() if self._used[slot]}
         sizes = [-(-array.nbytes // ALIGNMENT) * ALIGNMENT for array in arrays]
@@ -92,7 +121,7 @@ class Memory:
         self._lying[slot], self._used[slot] = (at, at + needed), 1
         begins = [at + before for before in accumulate(sizes[:-1], initial=0)]
         for begin, array in zip(begins, arrays, strict=True):
-            self._bytes[begin : begin + array.nbytes].view(array.dtype)[:] = array.reshape(-1)
+            _write(array, self._bytes[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape))
         return slot, begins
 
     def get(self, where: Where, about: Sequence[About]) -> list[Array]:
@@ -107,6 +136,21 @@ class Memory:
     def close(self) -> None:
         """Let go of the descriptor; the memory stays for as long as arrays of it are used."""
         os.close(self.descriptor)
+
+
+def _write(array: Sent, out: Array) -> None:
+    if isinstance(array, Rows):
+        array.put_into(out)
+    else:
+        out[...] = array
+
+
+def _made(array: Sent) -> Array:
+    if not isinstance(array, Rows):
+        return np.ascontiguousarray(array)
+    out = np.empty(array.shape, array.dtype)
+    array.put_into(out)
+    return out
 
 
 def _view(whole: Array, begin: int, kind: str, shape: Sequence[int]) -> Array:
@@ -140,15 +184,14 @@ class Channel:
         other.close()
         self._out, self._in = own, other
 
-    def send(self, header: dict[str, Any], arrays: Sequence[Array]) -> None:
+    def send(self, header: dict[str, Any], arrays: Sequence[Sent]) -> None:
         """Send a header and arrays."""
-        arrays = [np.ascontiguousarray(array) for array in arrays]
         where = self._out.put(arrays) if self._out is not None and arrays else None
         about = {"arrays": [(array.dtype.str, array.shape) for array in arrays], "where": where}
         text = json.dumps({**header, **about}).encode()
         buffers = [memoryview(LENGTH.pack(len(text)) + text)]
         if where is None:
-            buffers += [memoryview(array.data).cast("B") for array in arrays if array.nbytes]
+            buffers += [memoryview(_made(array).data).cast("B") for array in arrays if array.nbytes]
         while buffers:
             sent = self.socket.sendmsg(buffers[:64])
             while buffers and sent >= len(buffers[0]):

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from dkge_dist.cluster.channel import Message
-from dkge_dist.cluster.server import Patch, Places, Pushed, Reply, ShardServer, Values
+from dkge_dist.cluster.channel import Message, Sent
+from dkge_dist.cluster.server import Patch, Places, Reply, ShardServer, Values
 from dkge_dist.shards.shard import Field, Optimizer
 from dkge_dist.types import Array, DkgeError
 
+Request = tuple[dict[str, Any], list[Sent]]
 
-def pull_request(wanted: Places, after: int, corrected_by: tuple[int, int] | None) -> Message:
+
+def pull_request(wanted: Places, after: int, corrected_by: tuple[int, int] | None) -> Request:
     """For `ShardServer.pull`."""
     header = {"method": "pull", "fields": list(wanted), "after": after, "corrected_by": corrected_by}
     return header, list(wanted.values())
 
 
-def push_request(step: int, rank: int, gradients: Pushed, optimizer: Optimizer, late: Places) -> Message:
+def push_request(
+    step: int, rank: int, gradients: Mapping[Field, tuple[Array, Sent]], optimizer: Optimizer, late: Places
+) -> Request:
     """For `ShardServer.push`."""
     header = {
         "method": "push",
@@ -29,7 +34,7 @@ def push_request(step: int, rank: int, gradients: Pushed, optimizer: Optimizer, 
     return header, [*(array for pair in gradients.values() for array in pair), *late.values()]
 
 
-def write_request(field: Field, places: Array, values: Array) -> Message:
+def write_request(field: Field, places: Array, values: Sent) -> Request:
     """For `ShardServer.write`."""
     return {"method": "write", "field": field}, [places, values]
 

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from dkge_dist.cluster.calls import Call, RayCall, WireCall, results
-from dkge_dist.cluster.channel import Message
+from dkge_dist.cluster.channel import Message, Rows, Sent
 from dkge_dist.cluster.requests import (
+    Request,
     pull_request,
     push_request,
     read_nothing,
@@ -106,7 +107,7 @@ class RayTable:
         """Ask a shard something, as part of the attempt, by way of Ray."""
         return RayCall(shard, self.actors[shard], method, (self.attempt, *arguments))
 
-    def _ask(self, shard: int, request: Message, read: Callable[[Message], Any]) -> Call:
+    def _ask(self, shard: int, request: Request, read: Callable[[Message], Any]) -> Call:
         """Ask a shard something of every batch, by a connection of its own."""
         if not self._connections:
             self._connect()
@@ -290,11 +291,11 @@ class RayTable:
         return results([RayCall(shard, self.actors[shard], "stats", ()) for shard in range(self.plan.shards)])
 
 
-def _rows(values: Array, order: Array) -> Array:
-    """values[order]; the array itself where that is all of it in order, as with one shard."""
+def _rows(values: Array, order: Array) -> Sent:
+    """Rows of values, by number; the array itself where that is all of it in order, as with one shard."""
     if order.shape[0] == values.shape[0] and (order[:1] == 0).all() and (np.diff(order) == 1).all():
         return values
-    return np.ascontiguousarray(values[order])
+    return Rows(values, order)
 
 
 def _place(values: Pulled, part: Part, shard: int, out: Pulled) -> None:

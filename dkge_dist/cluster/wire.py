@@ -21,7 +21,7 @@ from concurrent.futures import Future
 from threading import Lock, Thread
 from typing import Any, NamedTuple
 
-from dkge_dist.cluster.channel import Channel, Message, tuned
+from dkge_dist.cluster.channel import Channel, Message, Sent, tuned
 from dkge_dist.types import Array, DkgeError
 
 TRIES, PAUSE = 4, 0.25
@@ -100,7 +100,7 @@ class Asked(NamedTuple):
     """A request that is not answered yet."""
 
     header: dict[str, Any]
-    arrays: Sequence[Array]
+    arrays: Sequence[Sent]
     future: Future[Message]
 
 
@@ -131,7 +131,7 @@ class Connection:
         channel.close()
         raise ShardLostError(f"shard {self.shard} has been restarted or belongs to another attempt by now")
 
-    def ask(self, header: dict[str, Any], arrays: Sequence[Array]) -> Future[Message]:
+    def ask(self, header: dict[str, Any], arrays: Sequence[Sent]) -> Future[Message]:
         """Send a request; its answer comes later."""
         asked = Asked(header, arrays, Future())
         with self._sending:

@@ -11,6 +11,7 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -92,7 +93,7 @@ class LocalStorage:
             state = path.lstat()
         except FileNotFoundError:
             raise StoreError(f"part {path} is missing") from None
-        if not path.is_file() or path.is_symlink():
+        if not stat.S_ISREG(state.st_mode):  # A link to one is none.
             raise StoreError(f"part {path} is not a plain file")
         if state.st_size != part.size:
             raise StoreError(f"part {path} has {state.st_size} bytes instead of {part.size}: truncated or replaced")

@@ -69,12 +69,14 @@ class BlockIndex:
         if wrong is not None:
             raise StoreError(f"part {path}: block {wrong.digest} has {wrong.size} bytes, not those of a block")
 
-    def map(self, number: int) -> Array:
-        """The real rows of one block, over the mapped file."""
+    def read(self, number: int) -> Array:
+        """The real rows of one block. Read, not mapped: faults for every page of a mapped file take longer."""
         path = self.storage.part_path(self.parts[number])
         rows = min(self.block, self.rows - number * self.block)
-        mapped: Array = np.memmap(path, VALUE, "r", shape=(self.block, self.dim))[:rows]
-        return mapped
+        values = np.fromfile(path, VALUE, rows * self.dim)
+        if values.shape[0] != rows * self.dim:
+            raise StoreError(f"part {path} is truncated")
+        return values.reshape(rows, self.dim)
 
 
 def save_table(staging: Staging, values: Array, block: int) -> TableEntry:
@@ -141,7 +143,7 @@ def blocks(
     for number in range(-(-entry.rows // index.block)) if numbers is None else numbers:
         first = number * index.block
         count = min(index.block, entry.rows - first)
-        values = index.map(number) if number < len(index.parts) else np.empty((0, entry.dim), VALUE)
+        values = index.read(number) if number < len(index.parts) else np.empty((0, entry.dim), VALUE)
         spans = [np.searchsorted(rows, (first, first + count)) for rows, _ in deltas]
         if values.shape[0] < count or any(begin < end for begin, end in spans):
             whole = np.zeros((count, entry.dim), np.float32)

@@ -172,18 +172,22 @@ def test_many_requests_at_once_that_find_no_room_in_shared_memory_are_answered_a
         assert (values[Field.KNOWLEDGE] == held[some]).all()
 
 
-def test_arrays_from_shared_memory_are_those_that_were_sent() -> None:
+def test_arrays_that_are_received_are_those_that_were_sent(far: bool) -> None:
     one, other = (channel.Channel(side) for side in socket.socketpair(socket.AF_UNIX))
-    with ThreadPoolExecutor() as threads:
-        list(threads.map(lambda side: side.share(), (one, other)))
+    if not far:
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(lambda side: side.share(), (one, other)))
     for kind, shape in (("<i4", (3,)), ("<i8", (0,)), ("<f4", (7, 5)), ("<f4", (0, 5))):
         sent = np.arange(np.prod(shape), dtype=kind).reshape(shape)
-        one.send({"a": 1}, [sent, sent[::2]])
-        header, (whole, half) = other.receive()
+        order = np.arange(shape[0])[::-2]
+        one.send({"a": 1}, [sent, sent[::2], channel.Rows(sent, order)])
+        header, (whole, half, some) = other.receive()
         assert header == {"a": 1}
-        assert whole.dtype.str == kind
+        assert whole.dtype.str == some.dtype.str == kind
         assert (whole == sent).all()
         assert (half == sent[::2]).all()
+        assert some.shape == sent[order].shape
+        assert (some == sent[order]).all()
     one.close()
     other.close()
 
