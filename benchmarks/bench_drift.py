@@ -88,7 +88,7 @@ def main() -> None:
     parser.add_argument("--preset", default="imdb-30")
     parser.add_argument("--entities", type=int, default=8000)
     parser.add_argument("--nights", type=int, default=30)
-    parser.add_argument("--compare", type=int, nargs="*", default=[10, 20, 30], help="nights to train anew, too")
+    parser.add_argument("--compare", type=int, nargs="*", default=[15, 30], help="nights to train anew, too")
     parser.add_argument("--seeds", type=int, nargs="*", default=[1, 2, 3])
     parser.add_argument("--held-out", type=float, default=0.06, help="share of the triples to test, and to validate")
     parser.add_argument("--plot", action="store_true", help="draw it into benchmarks/results")

@@ -94,7 +94,7 @@ class OnlineSettings(Section):
     )
     max_epochs: Annotated[int, Field(ge=0, le=10_000_000)] = 1
     max_seconds: Annotated[float, Field(ge=0, description="0 means no limit")] = 0.0
-    max_triples_per_object: Annotated[int, Field(ge=0, description="triples an object brings; 0 means all")] = 40
+    max_triples_per_object: Annotated[int, Field(ge=0, description="triples an object brings; 0 means all")] = 30
     patience: Annotated[int, Field(ge=0, description="epochs without a better one to stop after; 0: never")] = 3
     valid_triples: Annotated[int, Field(ge=1, description="validation triples to rank, sampled once")] = 1000
     valid_candidates: Annotated[int, Field(ge=1, description="entities they compete with, sampled once")] = 5000

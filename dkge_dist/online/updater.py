@@ -6,13 +6,16 @@ Nothing outside the plan's write set is written. Optimizer state is fresh each n
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from dkge_dist.config import OnlineSettings
+from dkge_dist.kernels.jit import set_threads
 from dkge_dist.learn.batches import Batch, BatchMaker
 from dkge_dist.learn.measure import Measure
 from dkge_dist.learn.step import Loss, NotFiniteError, batch_loss
@@ -69,9 +72,9 @@ class Updater:
         of them are to be learnt once.
         """
         began = self.clock()
-        self._refresh()
         best: dict[str, float] = {}
-        kept, since, history, epoch = self._keep(), 0, [], 0
+        kept: Kept = []
+        since, history, epoch = 0, [], 0
         while epoch < self.settings.max_epochs and self.plan.triples.count:
             loss = self._epoch(epoch, began)
             epoch += 1
@@ -79,32 +82,51 @@ class Updater:
             found = self._validate() if self.settings.max_epochs > 1 else {}
             history.append({"epoch": epoch, "loss": loss, **found, "seconds": round(self.clock() - began, 3)})
             if found.get(METRIC, 1.0) >= best.get(METRIC, 0.0):
-                best, kept, since = found, self._keep(), 0
+                best, since = found, 0
+                kept = self._keep() if epoch < self.settings.max_epochs else []
             else:
                 since += 1
             if 0 < self.settings.patience <= since or 0 < self.settings.max_seconds <= self.clock() - began:
                 break
         if since:
             self._restore(kept)
+        if since or not epoch:
             self._refresh()
         return Updated(epoch, self.clock() - began, best, history)
 
     def _epoch(self, epoch: int, began: float) -> float:
         """One pass over the triples of the plan; the mean loss."""
+        count, total, done = self.plan.triples.count, 0.0, 0
+        with closing(self._batches(epoch)) as batches:
+            for size, batch in batches:
+                left = 1 - self._done(epoch, done) if self.settings.schedule == "linear" else 1.0
+                total += self._learn(batch, self.settings.learning_rate * left)
+                done += size
+                self.progress(self._done(epoch, done), f"epoch {epoch + 1}/{self.settings.max_epochs}")
+                if self.stop():
+                    raise DkgeError(
+                        "the update was stopped; the store is as before, and the same command starts it again"
+                    )
+                if 0 < self.settings.max_seconds <= self.clock() - began:
+                    break
+        return total / count
+
+    def _batches(self, epoch: int) -> Generator[tuple[int, Batch[OnlineBatch]]]:
+        """The batches of an epoch and their sizes; the next one is made while one is learnt."""
         count, size = self.plan.triples.count, self.settings.batch_size
         order = np.random.default_rng([self.seed, epoch]).permutation(count)
-        total = 0.0
-        for number, first in enumerate(range(0, count, size)):
-            rng = np.random.default_rng([self.seed, epoch, number])
-            left = 1 - self._done(epoch, first) if self.settings.schedule == "linear" else 1.0
-            rate = self.settings.learning_rate * left
-            total += self._learn(self.maker.make(order[first : first + size], rng), rate)
-            self.progress(self._done(epoch, min(first + size, count)), f"epoch {epoch + 1}/{self.settings.max_epochs}")
-            if self.stop():
-                raise DkgeError("the update was stopped; the store is as before, and the same command starts it again")
-            if 0 < self.settings.max_seconds <= self.clock() - began:
-                break
-        return total / count
+
+        def make(number: int) -> tuple[int, Batch[OnlineBatch]]:
+            positions = order[number * size : (number + 1) * size]
+            return positions.shape[0], self.maker.make(positions, np.random.default_rng([self.seed, epoch, number]))
+
+        with ThreadPoolExecutor(1, "next-batch", lambda: set_threads(1)) as pool:
+            coming = pool.submit(make, 0)
+            for number in range(1, -(-count // size) + 1):
+                made = coming.result()
+                if number * size < count:
+                    coming = pool.submit(make, number)
+                yield made
 
     def _done(self, epoch: int, triples: int) -> float:
         """The share of all epochs that is over after some triples of one."""

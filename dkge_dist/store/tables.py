@@ -70,13 +70,22 @@ class BlockIndex:
             raise StoreError(f"part {path}: block {wrong.digest} has {wrong.size} bytes, not those of a block")
 
     def read(self, number: int) -> Array:
-        """The real rows of one block. Read, not mapped: faults for every page of a mapped file take longer."""
+        """The real rows of one block."""
+        values = np.empty((min(self.block, self.rows - number * self.block), self.dim), VALUE)
+        self.read_into(number, values)
+        return values
+
+    def read_into(self, number: int, out: Array) -> None:
+        """Put the real rows of one block where they are wanted."""
         path = self.storage.part_path(self.parts[number])
-        rows = min(self.block, self.rows - number * self.block)
-        values = np.fromfile(path, VALUE, rows * self.dim)
-        if values.shape[0] != rows * self.dim:
-            raise StoreError(f"part {path} is truncated")
-        return values.reshape(rows, self.dim)
+        with path.open("rb", buffering=0) as file:
+            whole = memoryview(out.reshape(-1).view(np.uint8).data)
+            at = 0
+            while at < len(whole):
+                got = file.readinto(whole[at:])
+                if not got:
+                    raise StoreError(f"part {path} is truncated")
+                at += got
 
 
 def save_table(staging: Staging, values: Array, block: int) -> TableEntry:
@@ -156,10 +165,13 @@ def blocks(
 
 def load_table(storage: LocalStorage, entry: TableEntry, rows: int | None = None) -> Array:
     """All rows of a table, in memory that the caller owns; with room for more if `rows` says so."""
-    BlockIndex(storage, entry)  # Before anything is allocated: it refuses shapes that cannot be.
+    index = BlockIndex(storage, entry)  # Before anything is allocated: it refuses shapes that cannot be.
     values = np.zeros((max(rows or 0, entry.rows), entry.dim), np.float32)
-    for first, some in blocks(storage, entry):
-        values[first : first + some.shape[0]] = some
+    for number in range(len(index.parts)):
+        index.read_into(number, values[number * index.block : min((number + 1) * index.block, index.rows)])
+    for part in entry.deltas:
+        written, their = load_delta(storage, entry, part)
+        values[written] = their
     return values
 
 
