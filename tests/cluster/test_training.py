@@ -92,6 +92,7 @@ def test_a_training_stopped_on_ray_is_finished_here(store: Path, trained_here: d
     assert list((store / "training").iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_here")
 def test_a_training_stopped_here_is_finished_by_two_workers(store: Path, trained_here: dict[str, Path]) -> None:
     """They add up in another order, so this is equal up to rounding."""

@@ -231,6 +231,7 @@ def scalability(place: Path, pairs: str) -> list[str]:
     return [sys.executable, script, str(place / "store"), "--pairs", pairs, "--seconds", "5", "--json", *SMALL]
 
 
+@pytest.mark.slow
 def test_scalability_leaves_the_store_alone(head: Head, place: Path) -> None:
     before, files = versions(place), sorted(place.rglob("*"))
     status, output = head.run(shlex.join(scalability(place, "0:1")))
