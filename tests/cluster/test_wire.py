@@ -126,6 +126,15 @@ def test_a_shard_that_is_gone_is_said_to_be() -> None:
         pull(refusing).result()
 
 
+@pytest.mark.skipif(not hasattr(socket, "TCP_USER_TIMEOUT"), reason="Linux alone has it")
+def test_between_machines_silence_is_noticed() -> None:
+    """That nobody answers cannot be played on one machine; that the system is asked to notice can be seen."""
+    connection = connect(listening(shard()), far=True)._channel.socket
+    assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
+    assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 10
+
+
 def test_an_error_of_the_shard_names_it() -> None:
     server = shard()
 
