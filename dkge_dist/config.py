@@ -85,7 +85,6 @@ class OnlineSettings(Section):
     literal: Annotated[
         bool, Field(description="affected: only objects with another context, not all end points of changed triples")
     ] = False
-    warm_start: Annotated[bool, Field(description="start values of emerging objects from their triples")] = False
     batch_size: Annotated[int, Field(ge=1, le=10_000_000)] = 1000
     optimizer: Literal["adagrad", "sgd"] = "adagrad"
     learning_rate: Annotated[float, Field(gt=0, le=1e6)] = 0.025
@@ -136,7 +135,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "train.correct_sampling": False,
         "train.max_epochs": 800,
         "online.literal": True,
-        "online.warm_start": False,
         "online.batch_size": 500,
         "online.optimizer": "sgd",
         "online.learning_rate": 0.005,

@@ -221,19 +221,6 @@ def triples_of(triples: Iterable[Triple], rows: Iterable[int], limit: int, seed:
     return found
 
 
-def siblings_of(triples: Iterable[Triple], rows: Sequence[int], limit: int, look_at: int) -> list[tuple[int, int]]:
-    """(place in rows, who else is in the same role to the same neighbour), at most `limit` of each row."""
-    known, found = set(triples), []
-    for place, row in enumerate(rows):
-        mine: list[int] = []
-        for own, other in ((0, 2), (2, 0)):
-            for triple in sorted((t for t in known if t[own] == row), key=lambda t: (t[other], t[1])):
-                beside = sorted((t for t in known if t[other] == triple[other]), key=lambda t: (t[own], t[1]))
-                mine += [t[own] for t in beside[:look_at] if t[1] == triple[1] and t[own] != row]
-        found += [(place, sibling) for sibling in mine[:limit]]
-    return found
-
-
 def attend(hidden: np.ndarray, query: np.ndarray) -> np.ndarray:
     """Vertices weighted by the softmax of their products with a query, in 64 bits."""
     score = hidden.astype(np.float64) @ query.astype(np.float64)

@@ -30,7 +30,7 @@ from dkge_dist.learn.step import Loss
 from dkge_dist.model.dkge import Dkge
 from dkge_dist.online.objects import OnlineObjects
 from dkge_dist.online.plan import ObjectPlan, RelationIndex, UpdatePlan, plan_update
-from dkge_dist.online.start import random_start, warm_start
+from dkge_dist.online.start import random_start
 from dkge_dist.online.updater import Updated, Updater
 from dkge_dist.shards.shard import Field
 from dkge_dist.shards.table import Table
@@ -235,8 +235,6 @@ def _learn(
         RelationContexts(state.paths, night.digests[1], night.sampling),
     )
     random_start(tables, plan, settings.model.dim, settings.train.init_scale, settings.seed)
-    if settings.online.warm_start:
-        warm_start(model, tables, contexts, plan, state.topology)
     entities, relations = (
         OnlineObjects(encoder, table, around, state.topology, objects.trained, objects.emerging)
         for encoder, table, around, objects in (

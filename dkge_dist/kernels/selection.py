@@ -9,9 +9,6 @@ from dkge_dist.kernels.hashing import combine
 from dkge_dist.kernels.jit import frozen, kernel
 from dkge_dist.types import OFFSET, ROW, Array, Triples
 
-LOOK_AT = 1024
-"""Entries of a neighbour's list that are searched for siblings; a hub has more than anybody needs."""
-
 
 @kernel
 def _count(outgoing, incoming, rows, limit, indptr):  # type: ignore[no-untyped-def]
@@ -53,31 +50,3 @@ def triples_of(outgoing: Adjacency, incoming: Adjacency, rows: Array, limit: int
     columns = Triples(*(np.empty(indptr[-1], ROW) for _ in range(3)))
     _fill(outgoing, incoming, rows, np.uint64(seed), frozen(indptr), *columns)
     return columns
-
-
-@kernel
-def _siblings(outgoing, incoming, rows, limit, of, sibling):  # type: ignore[no-untyped-def]
-    count = 0
-    for i in range(rows.shape[0]):
-        taken = 0
-        for side in range(2):
-            mine = outgoing if side == 0 else incoming
-            theirs = incoming if side == 0 else outgoing
-            patched, begin, end = locate(mine, rows[i])
-            for k in range(begin, end):
-                code = entry(mine, patched, k)
-                other_patched, other_begin, other_end = locate(theirs, np.int32(code >> 32))
-                for j in range(other_begin, min(other_end, other_begin + LOOK_AT)):
-                    other = entry(theirs, other_patched, j)
-                    if taken < limit and other & 0xFFFFFFFF == code & 0xFFFFFFFF and other >> 32 != rows[i]:
-                        of[count], sibling[count] = i, other >> 32
-                        count += 1
-                        taken += 1
-    return count
-
-
-def siblings_of(outgoing: Adjacency, incoming: Adjacency, rows: Array, limit: int) -> tuple[Array, Array]:
-    """Entities in the same role to the same neighbours as each of `rows`, up to `limit`: (place in rows, sibling)."""
-    of, sibling = np.empty(limit * rows.shape[0], ROW), np.empty(limit * rows.shape[0], ROW)
-    count = _siblings(outgoing, incoming, frozen(rows, ROW), limit, of, sibling)
-    return of[:count], sibling[:count]

@@ -585,8 +585,7 @@ class TestNightly:
         """A model of a ring, and a night that turns the graph into one that nobody can learn; the model's MRR."""
         ring = [(f"e{i}", f"r{k}", f"e{(i + k + 1) % 40}") for i in range(40) for k in range(4)]
         store = tmp_path / "store"
-        settings = [*LEARN, "model.dim=16", "train.max_epochs=40", "train.patience=0", "online.max_epochs=0",
-                    "online.warm_start=false"]  # fmt: skip
+        settings = [*LEARN, "model.dim=16", "train.max_epochs=40", "train.patience=0", "online.max_epochs=0"]
         api.ingest(store, write_tsv(tmp_path / "base.tsv", ring), valid=15, test=15)
         learnt = api.train(store, settings=settings)
         return store, write_tsv(tmp_path / "other.tsv", dense(160, seed=4, entities=40)), learnt["valid"]["mrr"]

@@ -1,4 +1,4 @@
-"""Triples and siblings of some entities, against looking at every triple of the graph."""
+"""Triples of some entities, against looking at every triple of the graph."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dkge_dist.graph.diff import Change
 from dkge_dist.graph.topology import Topology
-from dkge_dist.kernels.selection import LOOK_AT, siblings_of, triples_of
+from dkge_dist.kernels.selection import triples_of
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.types import ROW
 from tests import reference
@@ -38,12 +38,6 @@ def assert_triples(topology: Topology, triples: list[Triple], rows: list[int], l
     assert found == reference.triples_of(triples, rows, limit, seed)
 
 
-def assert_siblings(topology: Topology, triples: list[Triple], rows: list[int], limit: int) -> None:
-    of, sibling = siblings_of(topology.outgoing, topology.incoming, np.array(rows, ROW), limit)
-    found = list(zip(of.tolist(), sibling.tolist(), strict=True))
-    assert found == reference.siblings_of(triples, rows, limit, LOOK_AT)
-
-
 @given(st.data(), graphs(), limits, seeds)
 def test_triples_equal_looking_at_all(data: st.DataObject, graph: RandomGraph, limit: int, seed: int) -> None:
     assert_triples(
@@ -55,16 +49,6 @@ def test_triples_equal_looking_at_all(data: st.DataObject, graph: RandomGraph, l
 def test_triples_of_patched_lists(data: st.DataObject, evolution: Evolution, limit: int, seed: int) -> None:
     rows = some_rows(data, evolution.before.rows)
     assert_triples(topology_after(evolution), evolution.after, rows, limit, seed)
-
-
-@given(st.data(), graphs(), st.sampled_from([1, 2, 16]))
-def test_siblings_equal_looking_at_all(data: st.DataObject, graph: RandomGraph, limit: int) -> None:
-    assert_siblings(topology_of(graph.triples, graph.rows), graph.triples, some_rows(data, graph.rows), limit)
-
-
-@given(st.data(), evolutions(), st.sampled_from([1, 2, 16]))
-def test_siblings_in_patched_lists(data: st.DataObject, evolution: Evolution, limit: int) -> None:
-    assert_siblings(topology_after(evolution), evolution.after, some_rows(data, evolution.before.rows), limit)
 
 
 @pytest.mark.parametrize("limit", [1, 7, 100, 1999, 2000, 2001])
@@ -89,20 +73,7 @@ def test_every_triple_of_a_hub_has_the_same_chance() -> None:
     assert (np.abs(counts[1:] - 600) < 120).all()
 
 
-def test_siblings_behind_a_hub_are_searched_for_only_so_far() -> None:
-    """The hub's list opens with other roles: nobody looks further than `LOOK_AT` entries."""
-    strangers = [(row, 1, 0) for row in range(1, LOOK_AT + 1)]
-    last = LOOK_AT + 2
-    near = [(last, 0, 0), (last - 1, 0, 0)]
-    topology = topology_of(strangers + near, last + 1)
-    assert_siblings(topology, strangers + near, [last], 4)
-    assert siblings_of(topology.outgoing, topology.incoming, np.array([last], ROW), 4)[1].tolist() == []
-    fewer = topology_of(strangers[:-2] + near, last + 1)
-    assert siblings_of(fewer.outgoing, fewer.incoming, np.array([last], ROW), 4)[1].tolist() == [last - 1]
-
-
 def test_of_nobody() -> None:
     topology = topology_of([(0, 0, 1)], 2)
     nobody = np.empty(0, ROW)
     assert triples_of(topology.outgoing, topology.incoming, nobody, 5, 1).count == 0
-    assert [array.shape for array in siblings_of(topology.outgoing, topology.incoming, nobody, 5)] == [(0,), (0,)]
