@@ -52,7 +52,7 @@ Digests = tuple[Array, Array]
 
 @dataclass(frozen=True)
 class Night:
-    """The graph before and after, as an update sees it."""
+    """The graph before and after, as an update sees it. Only negatives that are drawn one by one need a head chance."""
 
     diff: Diff
     before: GraphState
@@ -199,12 +199,13 @@ def _open_night(store: Store, parent: ModelManifest, target: SnapshotManifest, s
         raise DkgeError(f"{store.path}: snapshot {target.snapshot.name!r} has no train triples")
     topology = Topology.of(train_before, len(names[0]))
     paths = PathCounts.of(topology, train_before, len(names[1]), settings.context.path_length)
+    bernoulli = settings.train.sampler == "bernoulli"
     return Night(
         store.diff(base, target),
         GraphState(topology, paths),
         snapshot,
         np.flatnonzero(snapshot.entities_alive).astype(ROW),
-        bernoulli_head_chance(*train, len(names[1])),
+        bernoulli_head_chance(*train, len(names[1])) if bernoulli else np.empty(0),
         RelationIndex(train, len(names[1])),
         digests,
         Sampling(settings.seed, settings.context.cap, settings.context.hops),
