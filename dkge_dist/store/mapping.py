@@ -1,7 +1,7 @@
 """Files one behind the other in memory, as one array. It may be written to; the files stay as they are.
 
-A page of a file that nobody looks at costs nothing, and one that is only read is the system's own copy of it: a table of
-gigabytes is there at once, and an update pays for the rows that it touches. Only Linux is asked to do it.
+A page of a file that nobody looks at costs nothing, and one that is only read is the system's own copy of it: a table
+of gigabytes is there at once, and an update pays for the rows that it touches. Only Linux is asked to do it.
 """
 
 from __future__ import annotations
