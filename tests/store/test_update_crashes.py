@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from tests.graphs import (
     write_changes,
     write_tsv,
 )
+from tests.store.crash_points import STEPS
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = [*LEARN, "model.dim=4", "train.max_epochs=1"]
@@ -44,7 +44,7 @@ import errno, json, os, shutil, signal, sys
 from pathlib import Path
 import torch
 from dkge_dist import api
-from tests.store.crash_points import DISK_CALLS
+from tests.store.crash_points import DISK_CALLS, step
 folder, killed = Path(sys.argv[1]), True
 torch.set_num_threads(1)
 real = {name: getattr(os, name) for name in DISK_CALLS}
@@ -59,6 +59,8 @@ def guarded(name):
             trials()
             install()
         count += 1
+        if count == crash:
+            (folder / "step").write_text(step(name, arguments, options))
         if count == crash and killed:
             os.kill(os.getpid(), signal.SIGKILL)
         if count == crash and name not in ("unlink", "rmdir"):
@@ -89,7 +91,8 @@ def trials():
                 return
             status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
             shutil.move(folder / "store", folder / f"{how}{number}")
-            print(json.dumps({"how": how, "left": str(folder / f"{how}{number}"), "status": status}), flush=True)
+            told = {"how": how, "left": str(folder / f"{how}{number}"), "step": (folder / "step").read_text()}
+            print(json.dumps({**told, "status": status}), flush=True)
     os._exit(0)
 
 install()
@@ -144,6 +147,7 @@ def test_killed_at_every_call_that_changes_the_disk(made: Path, disturbed: list[
     *crashed, last = [report for report in disturbed if report["how"] == "killed"]
     assert [report["status"] for report in crashed] == [-signal.SIGKILL] * len(crashed)
     assert (last["status"], len(crashed) > 20) == (0, True)
+    assert {report["step"] for report in crashed} >= STEPS
     old, new = numbers(made), numbers(Path(last["left"]))
     assert (old["version"], new["version"]) == (2, 4)
     published, learnt_again, dirty = 0, None, []
@@ -418,6 +422,10 @@ class ReadyCommands:
     def start(self, *words: str) -> int:
         return self._say(json.dumps(words))
 
+    def is_over(self, command: int) -> bool:
+        """Has it ended? It stays there until somebody asks how."""
+        return Path(f"/proc/{command}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
     def end(self) -> int:
         """The exit code of the command, once it is over."""
         return self._say("")
@@ -465,13 +473,21 @@ def test_nights_killed_at_random_moments(tmp_path: Path) -> None:
             assert commands.end() == 0
             typical = time.monotonic() - began
         running, began = commands.start(*words), time.monotonic()
-        time.sleep(chance.uniform(0, 1.1 * typical))
-        with suppress(ProcessLookupError):
-            os.kill(running, signal.SIGKILL)
-        code, lasted = commands.end(), time.monotonic() - began
+        if trial % 2:
+            # Ingesting is over in no time: half of them are killed while they learn.
+            while not commands.is_over(running) and Store.open(store).versions() == before:
+                time.sleep(0.001)
+            moment = time.monotonic() + chance.uniform(0, typical / 2)
+        else:
+            moment = began + chance.uniform(0, typical)
+        while not commands.is_over(running) and time.monotonic() < moment:
+            time.sleep(0.001)
+        lasted = time.monotonic() - began
+        os.kill(running, signal.SIGKILL)
+        code = commands.end()
         assert code in (0, -signal.SIGKILL)
         if code == 0:
-            typical = min(typical, lasted)
+            typical = lasted
         left = Store.open(store).versions()
         assert left[: len(before)] == before
         new = len(left) - len(before)
