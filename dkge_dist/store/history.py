@@ -13,7 +13,7 @@ from pathlib import Path
 
 from dkge_dist.store.check import parts_of
 from dkge_dist.store.manifest import ClearManifest, Manifest, ModelManifest, RollbackManifest, SnapshotManifest
-from dkge_dist.store.storage import PART_NAME, StoreError
+from dkge_dist.store.storage import PART_NAME, LocalStorage, StoreError
 from dkge_dist.store.store import MARKER, Store
 from dkge_dist.store.tables import table_parts
 
@@ -61,7 +61,7 @@ def clear(
     before = clock() - grace_seconds
     # Who only looks takes nothing, not even a lease: that would make a file.
     with nullcontext() if dry_run else _lease(store.path):
-        trainings = {path: _is_abandoned(path, before) for path in (store.path / "training").glob("*")}
+        trainings = {path: _is_abandoned(path, before) for path in store.storage.folder("training").glob("*")}
         learning = {n for path, abandoned in trainings.items() if not abandoned for n in _snapshot_of(path)}
         needed = _needed(store, head, keep, learning)
         gone = [n for n in store.versions() if n not in needed and n not in head.current.cleared]
@@ -73,9 +73,11 @@ def clear(
             store.publish(manifest)
             version = manifest.version
         used = {digest for n in needed for digest in _digests(store, store.manifest(n))}
-        files = [*(path for path in _part_files(store.path) if path.name not in used), *_half_made(store.path)]
+        files = [*(path for path in _part_files(store.storage) if path.name not in used), *_half_made(store.path)]
         parts = [(path, state.st_size) for path, state in _states(files) if state.st_mtime < before]
-        folders = [path for path, state in _states((store.path / "staging").glob("*")) if state.st_mtime < before]
+        folders = [
+            path for path, state in _states(store.storage.folder("staging").glob("*")) if state.st_mtime < before
+        ]
         folders += [path for path, abandoned in trainings.items() if abandoned]
         if not dry_run:
             for path, _ in parts:
@@ -167,9 +169,9 @@ def _digests(store: Store, manifest: Manifest) -> Iterator[str]:
                 yield from (part.digest for part in table_parts(store.storage, table))
 
 
-def _part_files(root: Path) -> Iterator[Path]:
-    for folder in (root / "parts").glob("??"):
-        for entry in os.scandir(folder):
+def _part_files(storage: LocalStorage) -> Iterator[Path]:
+    for folder in storage.folder("parts").glob("??"):
+        for entry in os.scandir(storage.folder(f"parts/{folder.name}")):
             if PART_NAME.fullmatch(entry.name):
                 yield Path(entry.path)
 
