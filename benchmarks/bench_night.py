@@ -1,8 +1,9 @@
 """A night: what it costs at IMDB-13 size, and whether one and the same night costs the same in a larger graph.
 
 For the second question a graph of 32,000 entities and its night are embedded in larger ones: the same triples and the
-same change, the rest another movie graph. Opening the store (reading tables, building neighbour lists) follows the size
-and is reported apart.
+same change, the rest another movie graph. Opening the store (building neighbour lists, counting relation paths) follows
+the size and is reported apart. The sizes take turns, and the ratios are those within a turn: what else the machine does
+then hits all of them alike.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks.movies import movies, store_of
@@ -74,24 +76,23 @@ def embedded(work: Path, size: int) -> Path:
     return store
 
 
-def flat(work: Path, times: int) -> dict[int, dict[str, float]]:
-    """Seconds of the parts of the update by size, medians of several."""
-    out = {}
-    for size in SIZES:
-        store = embedded(work, size)
-        base = base_model(store)
-        # The first one loads the compiled kernels.
-        runs = [api.update(store, since_version=base, settings=FIXED) for _ in range(times + 1)][1:]
-        keys = ("plan_seconds", "publish_seconds", "learn_seconds", "open_seconds", "trained_triples")
-        out[size] = {key: float(sorted(run[key] for run in runs)[times // 2]) for key in keys}
-    return out
+def flat(work: Path, times: int) -> list[dict[int, dict[str, Any]]]:
+    """The reports of one and the same update by size, turn by turn."""
+    stores = {size: embedded(work, size) for size in SIZES}
+    bases = {size: base_model(store) for size, store in stores.items()}
+    turns = [
+        {size: api.update(store, since_version=bases[size], settings=FIXED) for size, store in stores.items()}
+        for _ in range(times + 1)
+    ]
+    # The first one loads the compiled kernels.
+    return turns[1:]
 
 
 def main() -> None:
     parser = options(__doc__ or "")
     parser.add_argument("--preset", default="imdb-13")
     parser.add_argument("--train-seconds", type=float, default=120, help="of the base model at full size")
-    parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--times", type=int, default=9)
     parser.add_argument("--no-flatness", action="store_true")
     arguments = parser.parse_args()
     night = night_at_full_size(arguments.work, arguments.preset, arguments.train_seconds)
@@ -103,10 +104,17 @@ def main() -> None:
     }
     result: dict[str, Any] = {"night": night}
     if not arguments.no_flatness:
-        result["flatness"] = measured = flat(arguments.work, arguments.times)
-        small, large = measured[SIZES[0]], measured[SIZES[-1]]
-        for key, limit in (("plan_seconds", "<= 1.3"), ("publish_seconds", "<= 1.3"), ("learn_seconds", "<= 2")):
-            figures[f"same night, {key}, 3,200,000 against 32,000 entities"] = (large[key] / small[key], limit)
+        turns = flat(arguments.work, arguments.times)
+        limits = {"plan_seconds": "<= 1.3", "publish_seconds": "<= 1.3", "learn_seconds": "<= 2", "open_seconds": ""}
+        keys = (*limits, "trained_triples")
+        by_size = {size: {key: [turn[size][key] for turn in turns] for key in keys} for size in SIZES}
+        result["flatness"] = {
+            size: {key: {"median": median(found), "least": min(found)} for key, found in runs.items()}
+            for size, runs in by_size.items()
+        }
+        for key, limit in limits.items():
+            ratios = [turn[SIZES[-1]][key] / turn[SIZES[0]][key] for turn in turns]
+            figures[f"same night, {key}, 3,200,000 against 32,000 entities"] = (median(ratios), limit)
     publish("bench_night", result, arguments, figures)
 
 

@@ -18,11 +18,19 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import warnings
 from types import ModuleType
 from typing import Any
 
 # Numba and torch have a pool of threads each, and one that spins while it waits takes the cores from the other
 # (measured on two cores: a training step takes seven times as long). Read when a pool starts, so it is said first.
+if "torch" in sys.modules and "OMP_WAIT_POLICY" not in os.environ:
+    warnings.warn(
+        "torch was imported before dkge_dist and did not hear how its threads are to wait, which may make learning "
+        "several times slower: import dkge_dist first, or set OMP_WAIT_POLICY=PASSIVE",
+        RuntimeWarning,
+        stacklevel=2,
+    )
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 __version__ = "0.1.0"

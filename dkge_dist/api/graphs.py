@@ -67,15 +67,19 @@ def ingest(
     test: int | None = None,
     force: bool = False,
     max_bad_lines: int = 0,
+    onto: str | None = None,
     released_after: int | None = None,
     key: Literal["id", "name"] = "id",
     literals: bool = True,
     progress: Progress | None = None,
 ) -> Report:
-    """Make the next snapshot of `store` out of `source`; on any error the store is as before."""
+    """Make the next snapshot of `store` out of `source`; on any error the store is as before.
+
+    With `onto` (a name or version number) it is refused unless just that snapshot is in force.
+    """
     began = time.monotonic()
     reader = open_source(Path(source), format, SourceOptions(released_after, key, literals))
-    options = IngestOptions(name, HeldOut(valid, test), force, max_bad_lines)
+    options = IngestOptions(name, HeldOut(valid, test), force, max_bad_lines, onto)
 
     def heard(done: int, total: int) -> None:
         if progress is not None:

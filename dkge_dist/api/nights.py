@@ -31,6 +31,8 @@ def nightly(
     test: int | None = None,
     force: bool = False,
     max_bad_lines: int = 0,
+    onto: str | None = None,
+    since_version: str | None = None,
     config: PathLike | None = None,
     settings: Iterable[str] = (),
     shards: int | None = None,
@@ -42,13 +44,16 @@ def nightly(
 ) -> Report:
     """Ingest a night, learn it online (or anew, if the drift policy says so), and evaluate.
 
-    Idempotent: what was done already is not done again, so a night that failed half-way is simply run again.
+    Idempotent: what was done already is not done again, so a night that failed half-way is simply run again. With
+    `onto` it is refused unless that snapshot is in force before it. With `since_version` what is learnt online starts
+    from the model of that version, over all nights since.
     """
     began = time.monotonic()
     place = place_of(shards, workers, address, wait_seconds)
     ingested = ingest(
-        store, source, format=format, name=name, valid=valid, test=test, force=force, max_bad_lines=max_bad_lines
-    )
+        store, source, format=format, name=name, valid=valid, test=test, force=force, max_bad_lines=max_bad_lines,
+        onto=onto,
+    )  # fmt: skip
     opened = Store.open(Path(store))
     current = opened.current_snapshot()
     assert current is not None, "a snapshot was just ingested"
@@ -66,11 +71,12 @@ def nightly(
             why: str | None = "there was no model yet"
             report["train"] = train(store, workers=workers, **where, **how)
         else:
-            known = settings_of_model(learnt.model.settings, _path(config), how["settings"])
+            start = opened.find_model(since_version)
+            known = settings_of_model(start.model.settings, _path(config), how["settings"])
             # A training that drift asked for and that was stopped is taken up again.
-            why = drifted or _retrain_now(opened, learnt, known.online.retrain_when)
+            why = drifted or _retrain_now(opened, start, known.online.retrain_when)
             if why is None:
-                report["update"] = update(store, **where, **how)
+                report["update"] = update(store, since_version=since_version, **where, **how)
                 why = _drifted(opened)
             if why is not None:
                 facts = {"origin": "scratch", "why": why}

@@ -15,6 +15,6 @@ Progress = Callable[[float, str], None]
 Report = dict[str, Any]
 
 
-def since(began: float) -> float:
+def since(began: float, digits: int = 3) -> float:
     """Seconds since a moment of the monotonic clock."""
-    return round(time.monotonic() - began, 3)
+    return round(time.monotonic() - began, digits)

@@ -48,11 +48,13 @@ from dkge_dist.store.store import Store
 from dkge_dist.types import ROW, Array, DkgeError, Split, Triples
 
 Digests = tuple[Array, Array]
+FINE = 6
+"""Digits of seconds that follow the change alone: in a small night they are milliseconds."""
 
 
 @dataclass(frozen=True)
 class Night:
-    """The graph before and after, as an update sees it."""
+    """The graph before and after, as an update sees it. Only negatives that are drawn one by one need a head chance."""
 
     diff: Diff
     before: GraphState
@@ -109,7 +111,7 @@ def update(
         "shards_touched": len(todo.shards(parent.block_rows, count)),
         "shards_total": count,
         "open_seconds": open_seconds,
-        "plan_seconds": since(planned),
+        "plan_seconds": since(planned, FINE),
     }
     if plan:
         blocks = todo.blocks(parent.block_rows)
@@ -125,7 +127,7 @@ def update(
         both = (tables.entities, tables.relations)
         done = _learn(night, state, todo, both, model, chosen, progress, stop)
         metrics = _measure(night, state, both, chosen)
-        report |= {"epochs": done.epochs, "learn_seconds": since(learning), "valid": metrics}
+        report |= {"epochs": done.epochs, "learn_seconds": since(learning, FINE), "valid": metrics}
         publishing = time.monotonic()
         with opened.storage.staging() as staging:
             deltas = (
@@ -137,7 +139,7 @@ def update(
             about = About(chosen.model_dump(mode="json"), metrics, {"origin": "online", **counted}, done.history)
             entry = save_update(staging, parent, target.version, rows, deltas, about)
             published = publish_model(opened, entry, since(began), in_force)
-    report["publish_seconds"] = since(publishing)
+    report["publish_seconds"] = since(publishing, FINE)
     return {
         "version": _compacted(opened, published),
         **report,
@@ -199,12 +201,13 @@ def _open_night(store: Store, parent: ModelManifest, target: SnapshotManifest, s
         raise DkgeError(f"{store.path}: snapshot {target.snapshot.name!r} has no train triples")
     topology = Topology.of(train_before, len(names[0]))
     paths = PathCounts.of(topology, train_before, len(names[1]), settings.context.path_length)
+    bernoulli = settings.train.sampler == "bernoulli"
     return Night(
         store.diff(base, target),
         GraphState(topology, paths),
         snapshot,
         np.flatnonzero(snapshot.entities_alive).astype(ROW),
-        bernoulli_head_chance(*train, len(names[1])),
+        bernoulli_head_chance(*train, len(names[1])) if bernoulli else np.empty(0),
         RelationIndex(train, len(names[1])),
         digests,
         Sampling(settings.seed, settings.context.cap, settings.context.hops),

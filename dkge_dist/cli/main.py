@@ -40,6 +40,12 @@ INTERRUPTED = 130
 
 StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="The store: a folder.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Onto = Annotated[
+    str | None, typer.Option(metavar="V", help="Refuse unless this snapshot (name or version) is the one in force.")
+]
+Since = Annotated[
+    str | None, typer.Option(metavar="V", help="Start from the model of this version: several nights at once.")
+]
 
 
 @app.callback(invoke_without_command=True)
@@ -86,6 +92,7 @@ def ingest(
     test: Annotated[int | None, typer.Option(help="Triples to hold out for test.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Take a source that looks wrong.")] = False,
     max_bad_lines: Annotated[int, typer.Option(min=0, help="Bad lines to set aside before giving up.")] = 0,
+    onto: Onto = None,
     released_after: Annotated[int | None, typer.Option(help="imdb: only titles released after this year.")] = None,
     key: Annotated[Literal["id", "name"], typer.Option(help="imdb: what identifies titles and people.")] = "id",
     literals: Annotated[bool, typer.Option(help="ntriples: take literals as entities.")] = True,
@@ -97,7 +104,7 @@ def ingest(
     with progress_bar("ingest", as_json) as progress:
         report = api.ingest(
             store, source, format=format, name=name, valid=valid, test=test, force=force, max_bad_lines=max_bad_lines,
-            released_after=released_after, key=key, literals=literals, progress=progress,
+            onto=onto, released_after=released_after, key=key, literals=literals, progress=progress,
         )  # fmt: skip
     emit(report, as_json, show_ingested)
 
@@ -196,9 +203,7 @@ def update(
     store: StorePath,
     settings: SettingWords = None,
     to: Annotated[str | None, typer.Option(help="Snapshot to bring the model to; the one in force by default.")] = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="V", help="Start from the model of this version: several nights at once.")
-    ] = None,
+    since: Since = None,
     plan: Annotated[bool, typer.Option("--plan", help="Show what would be done, and do nothing.")] = False,
     config: Config = None,
     shards: Shards = None,
@@ -228,6 +233,8 @@ def nightly(
     test: Annotated[int | None, typer.Option(help="Triples to hold out for test.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Take a source that looks wrong.")] = False,
     max_bad_lines: Annotated[int, typer.Option(min=0, help="Bad lines to set aside before giving up.")] = 0,
+    onto: Onto = None,
+    since: Since = None,
     config: Config = None,
     shards: Shards = None,
     workers: Workers = 1,
@@ -241,8 +248,8 @@ def nightly(
     with progress_bar("nightly", as_json) as progress, stop_requested() as stop:
         report = api.nightly(
             store, source, format=format, name=name, valid=valid, test=test, force=force, max_bad_lines=max_bad_lines,
-            config=config, settings=settings or (), shards=shards, workers=workers, address=address, wait_seconds=wait,
-            progress=progress, stop=stop,
+            onto=onto, since_version=since, config=config, settings=settings or (), shards=shards, workers=workers,
+            address=address, wait_seconds=wait, progress=progress, stop=stop,
         )  # fmt: skip
     emit(report, as_json, show_night)
 

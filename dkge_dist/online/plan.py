@@ -14,7 +14,7 @@ from dkge_dist.graph.affected import Affected
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.selection import triples_of
-from dkge_dist.kernels.triples import canonical
+from dkge_dist.kernels.triples import canonical, group
 from dkge_dist.types import ROW, Array, Triples
 
 
@@ -71,8 +71,7 @@ class RelationIndex:
 
     def __init__(self, train: Triples, relations: int) -> None:
         self.train = train
-        self.order = np.argsort(train.relation, kind="stable")
-        self.indptr = np.concatenate([[0], np.cumsum(np.bincount(train.relation, minlength=relations))])
+        self.indptr, self.order = group(train.relation, np.arange(train.count), relations)
 
     def some(self, relation: int, limit: int, rng: np.random.Generator) -> Triples:
         """Up to `limit` triples of a relation."""

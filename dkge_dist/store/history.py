@@ -6,14 +6,14 @@ import fcntl
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from dkge_dist.store.check import parts_of
 from dkge_dist.store.manifest import ClearManifest, Manifest, ModelManifest, RollbackManifest, SnapshotManifest
-from dkge_dist.store.storage import PART_NAME, StoreError
+from dkge_dist.store.storage import PART_NAME, LocalStorage, StoreError
 from dkge_dist.store.store import MARKER, Store
 from dkge_dist.store.tables import table_parts
 
@@ -59,8 +59,9 @@ def clear(
     if head is None:
         raise StoreError(f"{store.path}: holds no version")
     before = clock() - grace_seconds
-    with _lease(store.path):
-        trainings = {path: _is_abandoned(path, before) for path in (store.path / "training").glob("*")}
+    # Who only looks takes nothing, not even a lease: that would make a file.
+    with nullcontext() if dry_run else _lease(store.path):
+        trainings = {path: _is_abandoned(path, before) for path in store.storage.folder("training").glob("*")}
         learning = {n for path, abandoned in trainings.items() if not abandoned for n in _snapshot_of(path)}
         needed = _needed(store, head, keep, learning)
         gone = [n for n in store.versions() if n not in needed and n not in head.current.cleared]
@@ -72,17 +73,25 @@ def clear(
             store.publish(manifest)
             version = manifest.version
         used = {digest for n in needed for digest in _digests(store, store.manifest(n))}
-        files = [*(path for path in _part_files(store.path) if path.name not in used), *_half_made(store.path)]
-        parts = [path for path in files if path.stat().st_mtime < before]
-        folders = [path for path in (store.path / "staging").glob("*") if path.stat().st_mtime < before]
+        files = [*(path for path in _part_files(store.storage) if path.name not in used), *_half_made(store.path)]
+        parts = [(path, state.st_size) for path, state in _states(files) if state.st_mtime < before]
+        folders = [
+            path for path, state in _states(store.storage.folder("staging").glob("*")) if state.st_mtime < before
+        ]
         folders += [path for path, abandoned in trainings.items() if abandoned]
-        size = sum(path.stat().st_size for path in parts)
         if not dry_run:
-            for path in parts:
+            for path, _ in parts:
                 path.unlink(missing_ok=True)
             for path in folders:
                 shutil.rmtree(path, ignore_errors=True)
-        return Cleared(version, gone, len(parts), size, len(folders))
+        return Cleared(version, gone, len(parts), sum(size for _, size in parts), len(folders))
+
+
+def _states(paths: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:
+    """What is still there: writers end, and others clear, while one looks."""
+    for path in paths:
+        with suppress(FileNotFoundError):
+            yield path, path.stat()
 
 
 @contextmanager
@@ -98,11 +107,15 @@ def _lease(root: Path) -> Iterator[None]:
 
 def _is_abandoned(training: Path, before: float) -> bool:
     """Is nobody at work in the folder of a training, and has nobody been for long?"""
-    if training.stat().st_mtime >= before:
-        return False
     try:
-        with (training / "lock").open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if training.stat().st_mtime >= before:
+            return False
+        # Only read: a lock that is made here would make the folder a young one.
+        with (training / "lock").open("r") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        # No lock, so nobody came to hold it; or the folder is gone itself, and there is nothing to clear.
+        return training.exists()
     except BlockingIOError:
         return False
     return True
@@ -156,9 +169,9 @@ def _digests(store: Store, manifest: Manifest) -> Iterator[str]:
                 yield from (part.digest for part in table_parts(store.storage, table))
 
 
-def _part_files(root: Path) -> Iterator[Path]:
-    for folder in (root / "parts").glob("??"):
-        for entry in os.scandir(folder):
+def _part_files(storage: LocalStorage) -> Iterator[Path]:
+    for folder in storage.folder("parts").glob("??"):
+        for entry in os.scandir(storage.folder(f"parts/{folder.name}")):
             if PART_NAME.fullmatch(entry.name):
                 yield Path(entry.path)
 

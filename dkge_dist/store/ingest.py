@@ -22,7 +22,7 @@ from dkge_dist.graph.succession import Succession, by_change, by_splits, by_unio
 from dkge_dist.kernels.triples import canonical, distinct_rows, minus
 from dkge_dist.store.manifest import BaseEntry, CurrentEntry, SegmentEntry, SnapshotEntry, SnapshotManifest
 from dkge_dist.store.parts import save_base, save_change, save_segment
-from dkge_dist.store.storage import Staging
+from dkge_dist.store.storage import Staging, StoreError
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import block_rows
 from dkge_dist.types import Array, DkgeError, Split, Triples, UsageError
@@ -45,12 +45,16 @@ class SuspiciousSourceError(DkgeError):
 
 @dataclass(frozen=True)
 class IngestOptions:
-    """What a user may say about an ingest beside the source itself."""
+    """What a user may say about an ingest beside the source itself.
+
+    `onto` is the snapshot (name or version number) that has to be in force for the source to follow it.
+    """
 
     name: str | None = None
     held_out: HeldOut = field(default_factory=HeldOut)
     force: bool = False
     max_bad_lines: int = 0
+    onto: str | None = None
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,8 @@ def ingest(
     encoded = encode(source, *names, rejects, progress)
     succession = _succeed(source, parent, encoded, options.held_out, names, partial(store.was_trained, before))
     if not options.force:
-        _refuse_suspicious(source, parent, encoded, succession, names)
+        _refuse_suspicious(source, parent, encoded, succession)
+        _look_for_another_parent(source, store, before, encoded, succession, names)
 
     content = content_after(before.snapshot.content if before else NOTHING, succession.diff, *names)
     counts = dict(succession.counts + source.counts + Counter(bad_lines=len(rejects.lines)))
@@ -97,6 +102,8 @@ def ingest(
     if known is not None:
         kept = _save_rejects(store, known.version, rejects)
         return Ingested(known, Diff.none(), True, encoded.count, counts, rejects=kept)
+    if options.onto is not None:
+        _refuse_other_parent(source, store, before, options.onto)
 
     store.ensure()
     with store.storage.staging() as staging:
@@ -143,13 +150,10 @@ def _succeed(
     return by_union(parent, encoded.splits[Split.TRAIN], held_out, names, trained)
 
 
-def _refuse_suspicious(
-    source: Source, parent: Snapshot, encoded: Encoded, succession: Succession, names: Names
-) -> None:
+def _refuse_suspicious(source: Source, parent: Snapshot, encoded: Encoded, succession: Succession) -> None:
     _look_for_swapped_columns(source, encoded, parent)
     _look_for_another_graph(source, encoded, parent)
     _look_for_truncation(source, parent, succession.diff)
-    _look_for_another_parent(source, parent, succession, names)
 
 
 def _check_usage(source: Source, options: IngestOptions) -> None:
@@ -206,17 +210,49 @@ def _gone(diff: Diff) -> int:
     return minus(canonical(deleted), canonical(added)).count
 
 
-def _look_for_another_parent(source: Source, parent: Snapshot, succession: Succession, names: Names) -> None:
+def _refuse_other_parent(source: Source, store: Store, before: SnapshotManifest | None, onto: str) -> None:
+    """A night that somebody says follows another snapshot than the one in force."""
+    wanted = store.find_snapshot(onto)
+    if before is None or wanted.version != before.version:
+        raise StoreError(
+            f"{source.path}: is to follow {_called(wanted)}, but {_called(before)} is in force in {store.path}; "
+            "nothing was changed"
+        )
+
+
+def _called(manifest: SnapshotManifest | None) -> str:
+    return f"snapshot {manifest.snapshot.name!r} (version {manifest.version})" if manifest else "no snapshot"
+
+
+def _look_for_another_parent(
+    source: Source,
+    store: Store,
+    before: SnapshotManifest | None,
+    encoded: Encoded,
+    succession: Succession,
+    names: Names,
+) -> None:
     """A change that finds nothing of what it deletes, unless it is one that was ingested before: that does nothing."""
     absent = succession.counts["already_absent"]
     if not absent or any(change.deleted.count for change in succession.diff.splits):
         return
-    all_known = (len(names[0]), len(names[1])) == (parent.entity_rows, parent.relation_rows)
-    if not (succession.diff.is_empty and all_known):
+    stored = [sum(segment.count for segment in dictionary.segments) for dictionary in names]
+    if not (succession.diff.is_empty and stored == [len(dictionary) for dictionary in names]):
+        gone = canonical(encoded.splits[Split.TRAIN].take(encoded.deleted))
+        fits = next((other for other in store.snapshots() if other != before and _holds(store, other, gone)), None)
         raise SuspiciousSourceError(
-            f"{source.path}: none of the {absent:,} triples it deletes is there: "
-            "this looks like a change to another snapshot"
+            f"{source.path}: none of the {absent:,} triples it deletes is in {_called(before)}, which is in force: "
+            f"this looks like a change to another snapshot{f', such as {_called(fits)}' if fits else ''}"
         )
+
+
+def _holds(store: Store, manifest: SnapshotManifest, triples: Triples) -> bool:
+    """Are all of the triples in a snapshot?"""
+    if manifest.version in store.cleared():
+        return False
+    snapshot = store.snapshot(manifest)
+    found = [snapshot.contains(split, triples) for split in Split]
+    return bool((found[0] | found[1] | found[2]).all())
 
 
 def _already_there(

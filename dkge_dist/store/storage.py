@@ -49,9 +49,18 @@ class LocalStorage:
     def __init__(self, root: Path) -> None:
         self.root = root
 
+    def _below(self, *names: str) -> Path:
+        """A path in the store. A folder on the way that is a link may lead out of it, to read and to write."""
+        folder = self.root
+        for name in names[:-1]:
+            folder /= name
+            if folder.is_symlink():
+                raise StoreError(f"{folder} is a link; links are not followed in a store")
+        return folder / names[-1]
+
     def create(self, name: str, data: bytes) -> bool:
         """Make `name` exist with `data`, all of it or nothing. False if the name is taken: it is never replaced."""
-        target = self.root / name
+        target = self._below(*name.split("/"))
         _make_directory(target.parent)
         temporary = target.parent / f".{target.name}.{secrets.token_hex(8)}"
         try:
@@ -70,7 +79,7 @@ class LocalStorage:
 
     def read(self, name: str) -> bytes:
         """The bytes of a small named object; links are not followed."""
-        path = self.root / name
+        path = self._below(*name.split("/"))
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
         except OSError as error:
@@ -81,14 +90,18 @@ class LocalStorage:
     def names(self, folder: str) -> list[str]:
         """The names in a folder, hidden (unfinished) ones left out."""
         with suppress(FileNotFoundError):
-            return sorted(n for n in os.listdir(self.root / folder) if not n.startswith("."))
+            return sorted(n for n in os.listdir(self.folder(folder)) if not n.startswith("."))
         return []
+
+    def folder(self, name: str) -> Path:
+        """A folder of the store, whether it is there or not."""
+        return self._below(*name.split("/"), "")
 
     def part_path(self, part: Part) -> Path:
         """Where a part lies, after checking that it can be what it says: a plain file of the right size."""
         if not PART_NAME.fullmatch(part.digest):
             raise StoreError(f"{self.root}: {part.digest!r} is no part name")
-        path = self.root / "parts" / part.digest[:2] / part.digest
+        path = self.place(part)
         try:
             state = path.lstat()
         except FileNotFoundError:
@@ -98,6 +111,10 @@ class LocalStorage:
         if state.st_size != part.size:
             raise StoreError(f"part {path} has {state.st_size} bytes instead of {part.size}: truncated or replaced")
         return path
+
+    def place(self, part: Part) -> Path:
+        """Where a part belongs, whether it is there or not."""
+        return self._below("parts", part.digest[:2], part.digest)
 
     def is_sound(self, part: Part) -> bool:
         """Is the part there, with the very bytes that it is named after?"""
@@ -109,7 +126,7 @@ class LocalStorage:
     @contextmanager
     def staging(self) -> Iterator[Staging]:
         """A private folder for parts on their way; it is gone afterwards, whatever happens."""
-        folder = self.root / "staging" / secrets.token_hex(8)
+        folder = self._below("staging", secrets.token_hex(8))
         folder.mkdir(parents=True)
         try:
             yield Staging(self, folder)
@@ -130,7 +147,7 @@ class Staging:
         temporary = self.folder / secrets.token_hex(8)
         write(temporary)
         part = Part(sha256_file(temporary), temporary.stat().st_size)
-        target = self.storage.root / "parts" / part.digest[:2] / part.digest
+        target = self.storage.place(part)
         if self.storage.is_sound(part):
             # Counts as new again: whoever clears old parts away must not take it from under this writer.
             os.utime(target)

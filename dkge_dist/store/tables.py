@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from dkge_dist.store.columns import read_columns, write_columns
 from dkge_dist.store.manifest import PartEntry, TableEntry
+from dkge_dist.store.mapping import map_files
 from dkge_dist.store.storage import LocalStorage, Part, Staging, StoreError
 from dkge_dist.types import ROW, Array
 
@@ -164,10 +165,18 @@ def blocks(
 
 
 def load_table(storage: LocalStorage, entry: TableEntry, rows: int | None = None) -> Array:
-    """All rows of a table, in memory that the caller owns; with room for more if `rows` says so."""
+    """All rows of a table, to do with as the caller likes; with room for more if `rows` says so.
+
+    Mapped where blocks are whole pages: what is never looked at is never read, and what is written stays here.
+    """
     index = BlockIndex(storage, entry)  # Before anything is allocated: it refuses shapes that cannot be.
-    values = np.zeros((max(rows or 0, entry.rows), entry.dim), np.float32)
-    for number in range(len(index.parts)):
+    shape = (max(rows or 0, entry.rows), entry.dim)
+    # The last block has fewer rows than its file has room for, and what is behind them is nobody's.
+    full = index.rows // index.block
+    files = [storage.part_path(part) for part in index.parts[:full]]
+    mapped = map_files(files, index.block * entry.dim * VALUE.itemsize, shape[0] * shape[1] * VALUE.itemsize)
+    values = np.zeros(shape, VALUE) if mapped is None else mapped.view(VALUE).reshape(shape)
+    for number in range(0 if mapped is None else full, len(index.parts)):
         index.read_into(number, values[number * index.block : min((number + 1) * index.block, index.rows)])
     for part in entry.deltas:
         written, their = load_delta(storage, entry, part)

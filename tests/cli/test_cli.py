@@ -125,6 +125,16 @@ class TestImports:
         assert not loaded & heavy
         assert "dkge_dist.api" not in loaded
 
+    @pytest.mark.parametrize("told", [True, False])
+    def test_who_imports_torch_first_is_told(self, told: bool) -> None:
+        """Its threads were told how to wait before it, or never will be."""
+        script = "import sys, types; sys.modules['torch'] = types.ModuleType('torch'); import dkge_dist"
+        environment = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
+        environment |= {"OMP_WAIT_POLICY": "PASSIVE"} if told else {}
+        command = [sys.executable, "-c", script]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        assert ("torch was imported before dkge_dist" in done.stderr) is not told
+
     def test_the_public_functions_are_there_when_asked_for(self) -> None:
         import dkge_dist
 

@@ -565,6 +565,24 @@ class TestNightly:
         assert report["ingest"]["unchanged"] is True
         assert (report["decision"], report["version"]) == ("updated online", 4)
 
+    def test_onto_and_since(self, copy: Path, folder: Path, run: Run) -> None:
+        """A night that is to follow another one is refused; several nights are learnt at once from an earlier model."""
+        night = [folder / "night1.changes", "--onto", "base", "--json"]
+        assert run("nightly", copy, *night).json["version"] == 4
+        before = listing(copy)
+        message = failed(run("nightly", copy, folder / "night2.changes", "--onto", "base", "--json"), 1)
+        assert "is to follow snapshot 'base' (version 1), but snapshot 'night1' (version 3) is in force" in message
+        again = run("nightly", copy, *night)
+        assert (again.code, again.json["unchanged"]) == (0, True)
+        assert listing(copy) == before
+        assert "no model" in failed(run("nightly", copy, folder / "night2.changes", "--since", "1", "--json"), 1)
+        both = run("nightly", copy, folder / "night2.changes", "--onto", "night1", "--since", "2", "--json")
+        assert (both.code, both.json["decision"], both.json["version"]) == (0, "updated online", 6)
+        assert (both.json["update"]["from"], both.json["update"]["parent"]) == ("base", 2)
+        assert both.json["update"]["added"] > 5
+        assert run("nightly", copy, folder / "night2.changes", "--since", "2", "--json").json["unchanged"] is True
+        assert_sound(copy)
+
     def test_every_so_many_nights(self, copy: Path, folder: Path, run: Run) -> None:
         words = ["online.retrain_when=every 2 nights"]
         first = run("nightly", copy, folder / "night1.changes", *words, "--json").json

@@ -149,6 +149,24 @@ def test_nights_of_every_kind(store: Path, tmp_path: Path) -> None:
     assert kinds == ["snapshot", "model", *["snapshot", "model"] * len(nights)]
 
 
+def test_nights_in_which_nothing_is_to_be_learnt(store: Path, tmp_path: Path) -> None:
+    """A night that changes nothing is no version; one that only gets another name is learnt at once."""
+    versions = len(dkge_dist.log(store)["versions"])
+    known = some_train(store, 2)
+    source = write(tmp_path / "n0.changes", [f"+\t{known[0]}", f"-\t{known[1]}", f"+\t{known[1]}"])
+    assert dkge_dist.nightly(store, source)["unchanged"]
+    assert len(dkge_dist.log(store)["versions"]) == versions
+    before = learnt(store, 2)
+    dkge_dist.ingest(store, source, name="another name for the same")
+    report = dkge_dist.update(store)
+    assert (report["added"], report["deleted"], report["trained_triples"]) == (0, 0, 0)
+    after = learnt(store, report["version"])
+    for kind in ("entities", "relations"):
+        assert all(np.array_equal(getattr(before, kind)[f], getattr(after, kind)[f]) for f in getattr(before, kind))
+    assert dkge_dist.update(store)["unchanged"]
+    assert dkge_dist.check(store)["ok"]
+
+
 def test_several_nights_at_once_and_from_an_earlier_model(store: Path, tmp_path: Path) -> None:
     night(tmp_path / "n1.changes", store, ADDED[:2], [])
     dkge_dist.update(store)

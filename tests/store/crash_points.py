@@ -1,6 +1,7 @@
 """Run as a script: one ingest is killed at every call that changes the disk, each time on a fresh copy of the store.
 
-In: a folder with `store` (or none), and a source. Out: a JSON line per crash with what the store was like afterwards.
+In: a folder with `store` (or none), and a source. Out: a JSON line per crash with the step that it came before (what
+was to be done, and where) and what the store was like afterwards.
 Kernels run as plain Python (NUMBA_DISABLE_JIT=1), so that no threads are about and forks are cheap and safe.
 """
 
@@ -19,24 +20,47 @@ from dkge_dist import api
 from dkge_dist.store.store import Store
 
 DISK_CALLS = ("fsync", "link", "replace", "mkdir", "unlink", "rmdir")
+PLACES = ("parts", "versions", "staging")
+STEPS = {
+    "mkdir staging",
+    "fsync staging",
+    "replace parts",
+    "fsync parts",
+    "fsync versions",
+    "link versions",
+    "unlink versions",
+    "rmdir staging",
+}
+"""Everything that publishing does, in this order: a part is written, made durable, put in place and its folder made
+durable; then the manifest is written, made durable, given its name, and its other name and the folder of parts go."""
 
 
-def die_at(crash: int) -> None:
-    """Let this process be killed right before its n-th call that changes the disk."""
+def step(call: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> str:
+    """The name of a step: a call, and the part of the store that it changes."""
+    target = arguments[1] if call in ("link", "replace") else arguments[0]
+    path = Path(os.readlink(f"/proc/self/fd/{target}") if isinstance(target, int) else os.fspath(target))
+    if options.get("dir_fd") is not None:
+        path = Path(os.readlink(f"/proc/self/fd/{options['dir_fd']}")) / path
+    return f"{call} {next((part for part in path.parts if part in PLACES), 'the store')}"
+
+
+def die_at(crash: int, told: Path) -> None:
+    """Let this process be killed right before its n-th call that changes the disk; `told` then names it."""
     count = 0
 
-    def guarded(real: Callable[..., Any]) -> Callable[..., Any]:
+    def guarded(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **options: Any) -> Any:
             nonlocal count
             count += 1
             if count == crash:
+                told.write_text(step(name, arguments, options))
                 os.kill(os.getpid(), signal.SIGKILL)
             return real(*arguments, **options)
 
         return call
 
     for name in DISK_CALLS:
-        setattr(os, name, guarded(getattr(os, name)))
+        setattr(os, name, guarded(name, getattr(os, name)))
 
 
 def in_child(work: Callable[[], None]) -> int:
@@ -61,7 +85,7 @@ def state(path: Path) -> list[str] | None:
 
 
 def main(folder: Path, source: Path) -> None:
-    store, copy = folder / "store", folder / "copy"
+    store, copy, told = folder / "store", folder / "copy", folder / "step"
     crash = 0
     killed = True
     while killed:
@@ -71,7 +95,7 @@ def main(folder: Path, source: Path) -> None:
             shutil.copytree(store, copy)
 
         def ingest(crash: int = crash) -> None:
-            die_at(crash)
+            die_at(crash, told)
             api.ingest(copy, source)
 
         killed = in_child(ingest) == -signal.SIGKILL
@@ -79,6 +103,7 @@ def main(folder: Path, source: Path) -> None:
         report = {
             "crash": crash,
             "killed": killed,
+            "step": told.read_text(),
             "left": left,
             "problems": [] if left is None else api.check(copy)["problems"],
             "again": api.ingest(copy, source)["version"],

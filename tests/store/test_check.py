@@ -162,6 +162,24 @@ def test_links_are_named(store: Path) -> None:
         (store / "aside").rename(path)
 
 
+@pytest.mark.parametrize("name", ["parts", "versions", "parts/??", "staging"])
+def test_folders_that_lead_out_of_the_store_are_refused(store: Path, tmp_path: Path, name: str) -> None:
+    """By whoever reads, and by whoever would write to them."""
+    folder = next(iter(sorted(store.glob(name))))
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    outside = listing(tmp_path / "elsewhere")
+    message = f"{folder} is a link; links are not followed in a store"
+    if name.startswith("parts"):
+        assert message in problems(store)
+    if name != "parts/??":
+        with pytest.raises(StoreError, match=re.escape(message)):
+            api.ingest(store, write_tsv(tmp_path / "next.tsv", movies(90)), force=True)
+    with pytest.raises(StoreError, match=re.escape(message)):
+        api.gc(store, keep=1, grace_hours=0)
+    assert listing(tmp_path / "elsewhere") == outside
+
+
 @pytest.mark.parametrize("version", range(1, VERSIONS))
 def test_missing_versions_are_named(store: Path, version: int) -> None:
     (store / "versions" / f"{version:08d}.json").unlink()

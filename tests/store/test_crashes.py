@@ -16,6 +16,7 @@ import pytest
 from dkge_dist import api
 from dkge_dist.store.store import Store
 from tests.graphs import assert_sound, everything, head, movies, write_changes, write_tsv
+from tests.store.crash_points import STEPS
 
 HERE = Path(__file__).parent
 
@@ -98,6 +99,8 @@ def test_killed_at_every_call_that_changes_the_disk(tmp_path: Path, first: bool)
     assert done.returncode == 0, done.stderr
     reports = [json.loads(line) for line in done.stdout.splitlines()]
     assert sum(report["killed"] for report in reports) > 20
+    steps = {report["step"] for report in reports if report["killed"]}
+    assert steps >= STEPS | ({"mkdir parts", "mkdir versions", "link the store"} if first else set())
     finals = {tuple(report["final"]) for report in reports}
     assert len(finals) == 1
     (final,) = finals

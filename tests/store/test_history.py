@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 import subprocess
 import sys
@@ -174,9 +176,7 @@ class TestClear:
     def test_a_dry_run_changes_nothing(self, store: Path) -> None:
         before = listing(store)
         report = api.gc(store, keep=1, dry_run=True, grace_hours=0)
-        after = listing(store)
-        after.pop("gc.lock", None)
-        assert after == before
+        assert listing(store) == before, "not even a lock"
         assert report["dry_run"] is True
         assert report["version"] is None
         told = {key: report[key] for key in ("cleared_versions", "parts", "bytes", "folders")}
@@ -184,6 +184,28 @@ class TestClear:
         assert {key: done[key] for key in told} == told
         assert told["cleared_versions"] == [2, 4]
         assert told["parts"] > 0
+
+    @pytest.mark.parametrize("lock", [True, False])
+    def test_a_dry_run_does_not_make_an_abandoned_training_young(self, store: Path, lock: bool) -> None:
+        training = store / "training" / "0123456789abcdef"
+        training.mkdir(parents=True)
+        if lock:
+            (training / "lock").touch()
+        long_ago = time.time() - 3 * DAY
+        os.utime(training, (long_ago, long_ago))
+        for _ in range(2):
+            assert clear(Store.open(store), 6, DAY, dry_run=True).folders == 1
+        assert clear(Store.open(store), 6, DAY, dry_run=False).folders == 1
+        assert not training.exists()
+
+    def test_a_training_at_work_is_none_that_was_abandoned(self, store: Path) -> None:
+        training = store / "training" / "0123456789abcdef"
+        training.mkdir(parents=True)
+        with (training / "lock").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            later = time.time() + 3 * DAY
+            assert clear(Store.open(store), 6, DAY, dry_run=False, clock=lambda: later).folders == 0
+        assert clear(Store.open(store), 6, DAY, dry_run=False, clock=lambda: later).folders == 1
 
     @pytest.mark.parametrize("keep", [1, 2, 3, 4, 5, 6])
     def test_keeps_what_is_needed(self, store: Path, keep: int) -> None:

@@ -421,9 +421,46 @@ class TestGuards:
     def test_a_change_to_another_snapshot(self, tmp_path: Path, store: Path, added: int) -> None:
         others = [(f"x{i}", "actor", f"y{i}") for i in range(7)]
         source = write_changes(tmp_path / "night.changes", movies(added, first=200), others)
-        with pytest.raises(SuspiciousSourceError, match=r"none of the 7 triples it deletes is there.*another snapshot"):
+        expected = r"none of the 7 triples it deletes is in snapshot 'base' \(version 1\).*another snapshot\. If"
+        with pytest.raises(SuspiciousSourceError, match=expected):
             api.ingest(store, source)
         assert api.ingest(store, source, force=True)["counts"] == {"already_absent": 7}
+
+    def test_a_change_to_a_snapshot_that_is_not_in_force_any_more(self, tmp_path: Path, store: Path) -> None:
+        """The night after a night that was rolled back: both are named, the one in force and the one that it fits."""
+        api.ingest(store, write_changes(tmp_path / "night1.changes", movies(6, first=200)))
+        api.rollback(store, 1)
+        before = listing(store)
+        night = write_changes(tmp_path / "night2.changes", movies(2, first=300), movies(5, first=200))
+        with pytest.raises(SuspiciousSourceError) as refused:
+            api.ingest(store, night)
+        assert str(refused.value).startswith(
+            f"{night}: none of the 5 triples it deletes is in snapshot 'base' (version 1), which is in force: "
+            "this looks like a change to another snapshot, such as snapshot 'night1' (version 2)."
+        )
+        assert listing(store) == before
+        api.rollback(store, 2)
+        assert api.ingest(store, night)["deleted"] == 5
+
+    def test_onto_the_snapshot_that_it_is_meant_for(self, tmp_path: Path, store: Path) -> None:
+        night1 = write_changes(tmp_path / "night1.changes", movies(2, first=200), movies(1))
+        night2 = write_changes(tmp_path / "night2.changes", movies(2, first=210), movies(1, first=1))
+        before = listing(store)
+        with pytest.raises(StoreError, match="no snapshot 'nobody'; the newest are base"):
+            api.ingest(store, night1, onto="nobody")
+        assert listing(store) == before
+        assert api.ingest(store, night1, onto="base")["version"] == 2
+        before = listing(store)
+        for wrong in ("base", "1"):
+            with pytest.raises(StoreError) as refused:
+                api.ingest(store, night2, onto=wrong, force=True)
+            assert str(refused.value) == (
+                f"{night2}: is to follow snapshot 'base' (version 1), but snapshot 'night1' (version 2) is in force "
+                f"in {store}; nothing was changed"
+            )
+        assert listing(store) == before
+        assert api.ingest(store, night1, onto="base")["unchanged"], "what was done is done"
+        assert api.ingest(store, night2, onto="2")["version"] == 3
 
     def test_a_change_that_finds_some_of_what_it_deletes(self, tmp_path: Path, store: Path) -> None:
         source = write_changes(tmp_path / "night.changes", deleted=[*movies(1), ("x", "actor", "y")])

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from tests.graphs import (
     write_changes,
     write_tsv,
 )
+from tests.store.crash_points import STEPS
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = [*LEARN, "model.dim=4", "train.max_epochs=1"]
@@ -42,7 +44,7 @@ import errno, json, os, shutil, signal, sys
 from pathlib import Path
 import torch
 from dkge_dist import api
-from tests.store.crash_points import DISK_CALLS
+from tests.store.crash_points import DISK_CALLS, step
 folder, killed = Path(sys.argv[1]), True
 torch.set_num_threads(1)
 real = {name: getattr(os, name) for name in DISK_CALLS}
@@ -57,6 +59,8 @@ def guarded(name):
             trials()
             install()
         count += 1
+        if count == crash:
+            (folder / "step").write_text(step(name, arguments, options))
         if count == crash and killed:
             os.kill(os.getpid(), signal.SIGKILL)
         if count == crash and name not in ("unlink", "rmdir"):
@@ -87,7 +91,8 @@ def trials():
                 return
             status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
             shutil.move(folder / "store", folder / f"{how}{number}")
-            print(json.dumps({"how": how, "left": str(folder / f"{how}{number}"), "status": status}), flush=True)
+            told = {"how": how, "left": str(folder / f"{how}{number}"), "step": (folder / "step").read_text()}
+            print(json.dumps({**told, "status": status}), flush=True)
     os._exit(0)
 
 install()
@@ -142,6 +147,7 @@ def test_killed_at_every_call_that_changes_the_disk(made: Path, disturbed: list[
     *crashed, last = [report for report in disturbed if report["how"] == "killed"]
     assert [report["status"] for report in crashed] == [-signal.SIGKILL] * len(crashed)
     assert (last["status"], len(crashed) > 20) == (0, True)
+    assert {report["step"] for report in crashed} >= STEPS
     old, new = numbers(made), numbers(Path(last["left"]))
     assert (old["version"], new["version"]) == (2, 4)
     published, learnt_again, dirty = 0, None, []
@@ -240,6 +246,80 @@ def test_two_at_once(store: Path, tmp_path: Path) -> None:
     assert api.update(store)["unchanged"]
 
 
+NIGHTS_AT_ONCE = """
+# Two processes run the command on the same night: neither writes before both have come to the same step.
+import json, os, sys, time
+from pathlib import Path
+from dkge_dist.cli.main import main
+import dkge_dist.store.ingest as ingesting
+from dkge_dist.online.updater import Updater
+folder, store, night, step = Path(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
+
+def together(function, me):
+    def call(*arguments):
+        (folder / f"ready-{me}").touch()
+        while len(list(folder.glob("ready-*"))) < 2:
+            time.sleep(0.01)
+        return function(*arguments)
+    return call
+
+def run(me):
+    # Read by then: the head. Written: nothing.
+    if step == "ingest":
+        ingesting.content_after = together(ingesting.content_after, me)
+    else:
+        Updater.run = together(Updater.run, me)
+    os.dup2(os.open(folder / f"out-{me}", os.O_WRONLY | os.O_CREAT), 1)
+    os.dup2(os.open(folder / f"err-{me}", os.O_WRONLY | os.O_CREAT), 2)
+    sys.argv = ["dkge", "nightly", store, night, "--json"]
+    try:
+        main()
+    except SystemExit as ended:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(ended.code or 0)
+
+children = []
+for me in range(2):
+    child = os.fork()
+    if child == 0:
+        run(me)
+    children.append(child)
+print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "told"),
+    [
+        ("ingest", "version 4 was published by another writer meanwhile (snapshot 'night2'); nothing was changed"),
+        ("update", "version 5 came into force while version 2 was being updated; nothing was changed"),
+    ],
+)
+def test_of_two_nightly_runs_at_once_one_wins_and_the_other_names_it(
+    store: Path, tmp_path: Path, step: str, told: str
+) -> None:
+    old = numbers(store)
+    night = write_changes(tmp_path / "night2.changes", fresh_labels(2), [])
+    if step == "update":
+        api.ingest(store, night)
+    script = [sys.executable, "-c", NIGHTS_AT_ONCE, str(tmp_path), str(store), str(night), step]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=250, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    codes = json.loads(done.stdout)
+    assert sorted(codes) == [0, 1]
+    won, lost = (json.loads((tmp_path / f"out-{codes.index(code)}").read_text()) for code in (0, 1))
+    assert (won["version"], won["decision"]) == (5, "updated online")
+    assert told in lost["error"]
+    assert (tmp_path / f"err-{codes.index(1)}").read_text() == f"dkge: {lost['error']}\n"
+    assert Store.open(store).versions() == [1, 2, 3, 4, 5]
+    assert numbers(store, "2") == old
+    assert os.listdir(store / "staging") == []
+    assert_sound(store)
+    again = api.nightly(store, night)
+    assert (again["unchanged"], again["version"]) == (True, 5)
+
+
 def test_a_flipped_bit_in_a_delta(store: Path) -> None:
     old = numbers(store)
     api.update(store)
@@ -302,44 +382,131 @@ def test_an_ingest_and_a_rollback_while_an_update_learns(store: Path, tmp_path: 
     assert_sound(store)
 
 
+READY_COMMANDS = """
+# Has everything imported and no thread running: a command that is asked for starts at once, as a process of its own.
+# In: a line with its words; out: its process. Any other line then asks for its exit code.
+import json, os, sys
+from dkge_dist import api
+from dkge_dist.cli.main import main
+
+def run(words):
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nowhere, stream)
+    sys.argv = ["dkge", *words]
+    code = 1
+    try:
+        main()
+    except SystemExit as ended:
+        code = ended.code or 0
+    finally:
+        os._exit(code)
+
+for line in sys.stdin:
+    child = os.fork()
+    if child == 0:
+        run(json.loads(line))
+    print(child, flush=True)
+    sys.stdin.readline()
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+class ReadyCommands:
+    """Commands that begin with their work: until its imports are done, a command touches nothing anyway."""
+
+    def __init__(self) -> None:
+        script = [sys.executable, "-c", READY_COMMANDS]
+        self.process = subprocess.Popen(script, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def start(self, *words: str) -> int:
+        return self._say(json.dumps(words))
+
+    def is_over(self, command: int) -> bool:
+        """Has it ended? It stays there until somebody asks how."""
+        return Path(f"/proc/{command}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+    def end(self) -> int:
+        """The exit code of the command, once it is over."""
+        return self._say("")
+
+    def _say(self, line: str) -> int:
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
+
+    def close(self) -> None:
+        self.process.communicate()
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3600)
 def test_nights_killed_at_random_moments(tmp_path: Path) -> None:
-    """The command itself, with its threads, from its first moment to its last."""
+    """A hundred runs of the command itself, with its threads, from the first moment of its work to its last."""
     seed = int(time.time())
     print(f"seed {seed}")
     chance = random.Random(seed)
-    store = store_with_a_night(tmp_path)
-    api.update(store)
-    state = everything(store, "night1")
-
-    def nightly(night: Path) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-m", "dkge_dist.cli", "nightly", str(store), str(night), "--json"]
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-    began = time.monotonic()
-    assert nightly(tmp_path / "night1.changes").wait(60) == 0
-    typical = 1.5 * (time.monotonic() - began)
-    for trial in range(2, 27):
-        known = fresh_labels(trial % 9)
-        come = [(h.replace("new", f"new{trial}x"), r, t.replace("new", f"new{trial}x")) for h, r, t in known]
-        gone = chance.sample(sorted(state - set(come)), 2)
+    pristine = store_with_a_night(tmp_path)
+    api.update(pristine)
+    commands = ReadyCommands()
+    left_at: Counter[int] = Counter()
+    store, state, typical = tmp_path / "copy", set(), 0.0
+    for trial in range(100):
+        if trial % 10 == 0:
+            # A history of hundreds of versions would show nothing new, and take long to check.
+            shutil.rmtree(store, ignore_errors=True)
+            shutil.copytree(pristine, store)
+            state = everything(store, "night1")
+        come = [
+            tuple(label.replace("new", f"new{trial}x") for label in triple) for triple in fresh_labels(trial % 10 + 2)
+        ]
+        gone = chance.sample(sorted(state), 2)
         night = write_changes(tmp_path / f"night{trial}.changes", come, gone)
-        before = Store.open(store).versions()
-        writer = nightly(night)
-        time.sleep(chance.uniform(0, typical))
-        writer.send_signal(signal.SIGKILL)
-        writer.wait()
+        words = ["nightly", str(store), str(night), "--json"]
+        before, old = Store.open(store).versions(), numbers(store)
+        if not typical:
+            shutil.copytree(store, tmp_path / "timed")
+            began = time.monotonic()
+            commands.start("nightly", str(tmp_path / "timed"), str(night))
+            assert commands.end() == 0
+            typical = time.monotonic() - began
+        running, began = commands.start(*words), time.monotonic()
+        if trial % 2:
+            # Ingesting is over in no time: half of them are killed while they learn.
+            while not commands.is_over(running) and Store.open(store).versions() == before:
+                time.sleep(0.001)
+            moment = time.monotonic() + chance.uniform(0, typical / 2)
+        else:
+            moment = began + chance.uniform(0, typical)
+        while not commands.is_over(running) and time.monotonic() < moment:
+            time.sleep(0.001)
+        lasted = time.monotonic() - began
+        os.kill(running, signal.SIGKILL)
+        code = commands.end()
+        assert code in (0, -signal.SIGKILL)
+        if code == 0:
+            typical = lasted
         left = Store.open(store).versions()
         assert left[: len(before)] == before
-        assert len(left) <= len(before) + 2
-        assert numbers(store)["version"] == head(store).current.model
+        new = len(left) - len(before)
+        assert new in ((0, 1, 2) if code else (2,))
+        left_at[new] += code != 0
+        # Who reads now sees all of the old model, or all of the new one.
+        found = numbers(store)
+        assert found["version"] == head(store).current.model
+        assert (found == old) == (new < 2), trial
         assert_sound(store)
         report = api.nightly(store, night)
-        assert report["ingest"]["unchanged"] == (len(left) > len(before))
-        assert report["unchanged"] == (len(left) == len(before) + 2)
+        assert report["ingest"]["unchanged"] == (new > 0)
+        assert report["unchanged"] == (new == 2)
         state = state - set(gone) | set(come)
         assert everything(store, str(head(store).current.snapshot)) == state
-        assert_sound(store)
-        model = Store.open(store).find_model()
-        assert model.model.snapshot == head(store).current.snapshot
+        assert Store.open(store).find_model().model.snapshot == head(store).current.snapshot
+        assert numbers(store, str(old["version"])) == old
+    assert_sound(store)
+    commands.close()
+    print(f"killed by how many versions were published: {dict(left_at)}")
+    assert left_at[0] > 10
+    assert left_at[1] > 10

@@ -1,0 +1,137 @@
+"""What an update writes, row by row: on random graphs, just what the published definition says, by hash.
+
+The definition is worked out here from nothing: contexts rebuilt by the slow twins on the graph before and after.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dkge_dist
+from dkge_dist.learn.batches import BatchMaker
+from dkge_dist.store.models import load_learnt
+from dkge_dist.store.store import Store
+from dkge_dist.store.tables import load_delta
+from dkge_dist.types import Split
+from tests import reference
+from tests.graphs import Labelled, write_changes, write_tsv
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+CAP = 5
+"""So small that most contexts are samples."""
+SETTINGS = ["model.dim=4", f"context.cap={CAP}", "train.max_epochs=1", "train.batch_size=200", "online.max_epochs=1"]
+ENTITIES, RELATIONS = 40, 5
+
+Night = tuple[list[Labelled], list[Labelled], list[Labelled]]
+
+
+def random_night(seed: int) -> Night:
+    """A graph, what a night adds (newcomers and a new relation among it) and what it deletes (a relation dies)."""
+    rng = np.random.default_rng(seed)
+    columns = rng.integers(0, [[ENTITIES], [RELATIONS], [ENTITIES]], (3, 220))
+    graph = sorted(
+        {(f"e{h}", f"r{r}", f"e{t}") for h, r, t in columns.T} | {("e1", "old", "e2"), ("e3", "old", "last")}
+    )
+    ends = [*(f"e{i}" for i in range(ENTITIES)), "new1", "new2", "new3"]
+    kinds = [*(f"r{i}" for i in range(RELATIONS)), "fresh"]
+    drawn = zip(rng.integers(0, len(ends), 14), rng.integers(0, len(kinds), 14), rng.integers(0, len(ends), 14))  # noqa: B905
+    added = {(ends[h], kinds[r], ends[t]) for h, r, t in drawn} | {("new1", "fresh", "e4"), ("e5", "r0", "new1")}
+    # A second relation between neighbours changes no context.
+    head, _, tail = graph[3]
+    added.add((head, "r1", tail))
+    deleted = {graph[i] for i in rng.choice(len(graph), 8, replace=False)} | {t for t in graph if t[1] == "old"}
+    return graph, sorted(added - set(graph)), sorted(deleted)
+
+
+def rows_of(store: Path) -> tuple[dict[str, int], dict[str, int]]:
+    opened = Store.open(store)
+    return tuple(  # type: ignore[return-value]
+        {label: row for row, label in enumerate(names.labels(np.arange(len(names))))}
+        for names in opened.dictionaries(opened.head())
+    )
+
+
+def expected(store: Path, night: Night, literal: bool) -> dict[str, tuple[set[int], set[int]]]:
+    """By kind of objects: rows that emerge, and those whose `^k` and o* an update may write besides."""
+    graph, added, deleted = night
+    entities, relations = rows_of(store)
+    before = [(entities[h], relations[r], entities[t]) for h, r, t in graph]
+    after = [(entities[h], relations[r], entities[t]) for h, r, t in {*graph, *added} - set(deleted)]
+    opened = Store.open(store)
+    digests = [names.digests for names in opened.dictionaries(opened.head())]
+    alive = [
+        ({e for h, _, t in graph for e in (h, t)}, {r for _, r, _ in graph}) for graph in (before, after)
+    ]  # fmt: skip
+    changed = (
+        reference.affected_entities(before, after, len(entities), digests[0], 7, CAP, 1),
+        reference.affected_relations(before, after, len(relations), digests[1], 7, CAP, 2),
+    )
+    touched = {*added, *deleted}
+    ends = {entities[e] for h, _, t in touched for e in (h, t)}, {relations[r] for _, r, _ in touched}
+    out = {}
+    for kind, noun in enumerate(("entities", "relations")):
+        old, new = alive[0][kind], alive[1][kind]
+        affected = changed[kind] if literal else changed[kind] | ends[kind]
+        out[noun] = (new - old, affected & old & new)
+    return out
+
+
+def digest(values: np.ndarray) -> str:
+    return sha256(np.ascontiguousarray(values).tobytes()).hexdigest()
+
+
+@pytest.mark.parametrize("preset", ["paper", "default"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_just_the_rows_of_the_definition_are_written(preset: str, seed: int, tmp_path: Path) -> None:
+    night = random_night(seed)
+    store = tmp_path / "store"
+    dkge_dist.ingest(store, write_tsv(tmp_path / "base.tsv", night[0]))
+    dkge_dist.train(store, preset=preset, settings=SETTINGS)
+    dkge_dist.ingest(store, write_changes(tmp_path / "night.changes", *night[1:]), force=True)
+    report = dkge_dist.update(store)
+    assert (report["removed_relations"], report["emerging_relations"], report["removed_entities"]) == (1, 1, 1)
+    opened = Store.open(store)
+    model = opened.model_manifest(report["version"]).model
+    before, after = (load_learnt(opened, opened.model_manifest(v).model) for v in (2, report["version"]))
+    assert all(digest(before.dense[name]) == digest(after.dense[name]) for name in before.dense)
+    for kind, (emerging, affected) in expected(store, night, literal=preset == "paper").items():
+        tables = getattr(model, kind)
+        assert report[f"emerging_{kind}"] == len(emerging)
+        assert report[f"affected_{kind}"] == len(affected)
+        assert affected
+        for field, rows in (("knowledge", emerging | affected), ("joint", emerging | affected), ("context", emerging)):
+            written = [load_delta(opened.storage, tables[field], part)[0] for part in tables[field].deltas]
+            assert set(np.concatenate(written).tolist()) == rows
+            old, new = getattr(before, kind)[field], getattr(after, kind)[field]
+            frozen = np.setdiff1d(np.arange(old.shape[0]), sorted(rows))
+            assert digest(old[frozen]) == digest(new[frozen])
+
+
+@pytest.mark.parametrize("limit", [2, 30])
+def test_every_added_triple_is_in_a_batch(limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that change no context, and those of objects that bring no more than a few of their triples."""
+    night = random_night(4)
+    store = tmp_path / "store"
+    dkge_dist.ingest(store, write_tsv(tmp_path / "base.tsv", night[0]))
+    dkge_dist.train(store, settings=SETTINGS)
+    dkge_dist.ingest(store, write_changes(tmp_path / "night.changes", *night[1:]), force=True)
+    learnt: list[tuple[int, int, int]] = []
+    make = BatchMaker.make
+
+    def heard(self: BatchMaker, positions: np.ndarray, rng: np.random.Generator) -> object:
+        learnt.extend(zip(*(column.tolist() for column in self.train.take(positions)), strict=True))
+        return make(self, positions, rng)
+
+    monkeypatch.setattr(BatchMaker, "make", heard)
+    report = dkge_dist.update(store, settings=[f"online.max_triples_per_object={limit}", "online.batch_size=20"])
+    assert len(learnt) == report["trained_triples"] == len(set(learnt))
+    opened = Store.open(store)
+    train = opened.snapshot(opened.current_snapshot()).triples(Split.TRAIN)
+    assert set(learnt) <= set(zip(*(column.tolist() for column in train), strict=True))
+    entities, relations = rows_of(store)
+    assert {(entities[h], relations[r], entities[t]) for h, r, t in night[1]} <= set(learnt)

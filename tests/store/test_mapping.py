@@ -1,0 +1,111 @@
+"""Tables that are mapped: the same vectors as tables that are read, and nothing that is written reaches a file."""
+
+from __future__ import annotations
+
+import gc
+import mmap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dkge_dist.store import tables
+from dkge_dist.store.manifest import TableEntry
+from dkge_dist.store.mapping import map_files
+from dkge_dist.store.storage import LocalStorage
+from dkge_dist.store.tables import BlockIndex, load_table, save_delta, save_table
+
+BLOCK, DIM = mmap.PAGESIZE // 64, 16
+"""A block is one page."""
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> LocalStorage:
+    return LocalStorage(tmp_path)
+
+
+def vectors(rows: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(rows, DIM)).astype(np.float32)
+
+
+def saved(storage: LocalStorage, values: np.ndarray, deltas: int = 0, more: int = 0) -> TableEntry:
+    """A table of some rows and `more`, and rows of it that were written later."""
+    with storage.staging() as staging:
+        entry = save_table(staging, values, BLOCK)
+        rng = np.random.default_rng(1)
+        parts = []
+        for number in range(deltas):
+            rows = np.sort(rng.choice(values.shape[0] + more, 20, replace=False))
+            parts.append(save_delta(staging, rows, vectors(20, 100 + number)))
+        return entry.model_copy(update={"deltas": parts, "rows": values.shape[0] + more})
+
+
+def files(storage: LocalStorage) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (storage.root / "parts").glob("*/*")}
+
+
+@pytest.mark.parametrize("rows", [BLOCK - 1, BLOCK, 3 * BLOCK, 3 * BLOCK + 7])
+@pytest.mark.parametrize(("deltas", "more", "room"), [(0, 0, 0), (0, 0, 40), (2, 9, 0), (3, BLOCK + 9, 5 * BLOCK)])
+def test_mapped_tables_are_those_that_are_read(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, rows: int, deltas: int, more: int, room: int
+) -> None:
+    entry = saved(storage, vectors(rows), deltas, more)
+    kept = files(storage)
+    mapped = load_table(storage, entry, room)
+    with monkeypatch.context() as patch:
+        patch.setattr(tables, "map_files", lambda *_: None)
+        read = load_table(storage, entry, room)
+    assert mapped.shape == read.shape == (max(room, rows + more), DIM)
+    assert mapped.dtype == read.dtype == np.float32
+    assert mapped.flags.writeable
+    assert mapped.tobytes() == read.tobytes()
+    mapped += 1
+    assert np.array_equal(mapped, read + 1)
+    assert files(storage) == kept
+    assert np.array_equal(load_table(storage, entry, room), read)
+
+
+def test_what_stands_behind_the_last_row_of_a_block_is_nobodys(storage: LocalStorage) -> None:
+    """A block is filled up; rows that a table got since are zeros all the same."""
+    values = vectors(BLOCK + 7)
+    entry = saved(storage, values, deltas=1, more=30)
+    last = BlockIndex(storage, entry).parts[1]
+    path = storage.part_path(last)
+    content = bytearray(path.read_bytes())
+    content[7 * 64 :] = b"x" * (len(content) - 7 * 64)
+    path.write_bytes(content)
+    rows, _ = tables.load_delta(storage, entry, entry.deltas[0])
+    untouched = np.setdiff1d(np.arange(BLOCK + 7, BLOCK + 37), rows)
+    assert untouched.shape[0]
+    assert not load_table(storage, entry)[untouched].any()
+
+
+def maps(path: Path) -> int:
+    return Path("/proc/self/maps").read_text().count(str(path))
+
+
+def test_memory_is_given_back_with_the_last_view_of_it(storage: LocalStorage) -> None:
+    entry = saved(storage, vectors(3 * BLOCK))
+    path = storage.part_path(BlockIndex(storage, entry).parts[1])
+    table = load_table(storage, entry)
+    assert maps(path) == 1
+    some = table[BLOCK : BLOCK + 2]
+    del table
+    gc.collect()
+    assert maps(path) == 1
+    assert np.array_equal(some, vectors(3 * BLOCK)[BLOCK : BLOCK + 2])
+    del some
+    gc.collect()
+    assert maps(path) == 0
+
+
+def test_what_cannot_be_mapped_is_read(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    values = vectors(3 * BLOCK)
+    entry = saved(storage, values)
+    monkeypatch.setattr("dkge_dist.store.mapping._mmap", lambda: lambda *_: 2**64 - 1)
+    assert np.array_equal(load_table(storage, entry), values)
+    monkeypatch.undo()
+    assert map_files([], mmap.PAGESIZE, 0) is None
+    assert map_files([tmp_path / "nobody"], mmap.PAGESIZE, mmap.PAGESIZE) is None
+    (tmp_path / "odd").write_bytes(bytes(100))
+    assert map_files([tmp_path / "odd"], 100, 100) is None
