@@ -76,6 +76,8 @@ def connected(place: Place, cpus: int) -> Iterator[None]:
         return
     # Ray would hide GPUs from actors that ask for none, and warns that it will stop doing so.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # Of a Ray that is started here: its actors would give way to every other process, the one that waits for them too.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     address = place.address or os.environ.get("RAY_ADDRESS")
     if address == "local":
         address = None
@@ -84,7 +86,8 @@ def connected(place: Place, cpus: int) -> Iterator[None]:
         ray.init(
             address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **({} if address else own)
         )
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except Exception as error:  # Ray raises all kinds, plain ones among them.
+        ray.shutdown()
         raise DkgeError(f"no Ray cluster at {address or 'this machine'}: {error}") from None
     try:
         # What Ray says of itself is no output of a command.
