@@ -10,36 +10,36 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from dkge_dist.cluster.channel import Message
 from dkge_dist.cluster.requests import answered
 from dkge_dist.cluster.server import ShardServer
 from dkge_dist.cluster.wire import Address, Listener
-from dkge_dist.kernels.jit import set_threads
 from dkge_dist.learn.memory import keep_freed_memory
 from dkge_dist.shards.plan import ShardPlan
-from dkge_dist.types import Array, DkgeError, UsageError
+from dkge_dist.types import DkgeError, UsageError
 
 SPARE_BYTES = 200 << 20
 """Of an actor beside its rows: Python, numba, what is on its way."""
 
 
-class ShardActor(ShardServer):
-    """A shard that listens for its workers."""
+class ShardActor:
+    """A shard that listens for its workers. It has a server and is none: Ray wraps all methods of an actor's class, and
+    those of the server are called for every request."""
 
     def __init__(self, number: int, plan: ShardPlan) -> None:
         keep_freed_memory()
-        super().__init__(number, plan)
-        self._listener = Listener(_node_ip(), self.knows, self._answer)
+        self._server = ShardServer(number, plan)
+        self._listener = Listener(_node_ip(), self._server.knows, partial(answered, self._server))
 
-    def _answer(self, attempt: str, header: dict[str, Any], arrays: list[Array]) -> Message:
-        set_threads(1)  # Numba's setting is one of the thread, and every connection has its own.
-        return answered(self, attempt, header, arrays)
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """What is asked for more rarely, by way of Ray."""
+        return getattr(self._server, method)(*arguments)
 
     def address(self) -> Address:
         """Where it listens."""
