@@ -24,6 +24,9 @@ from dkge_dist.learn.memory import keep_freed_memory
 from dkge_dist.shards.plan import ShardPlan
 from dkge_dist.types import DkgeError, UsageError
 
+STARTS = 3
+"""How often a Ray of our own is tried to be started; Ray waits half a minute each time."""
+
 SPARE_BYTES = 200 << 20
 """Of an actor beside its rows: Python, numba, what is on its way."""
 
@@ -82,19 +85,25 @@ def connected(place: Place, cpus: int) -> Iterator[None]:
     if address == "local":
         address = None
     own: dict[str, Any] = {"num_cpus": max(os.cpu_count() or 1, cpus), "include_dashboard": False}
-    try:
-        ray.init(
-            address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **({} if address else own)
-        )
-    except Exception as error:  # Ray raises all kinds, plain ones among them.
-        ray.shutdown()
-        raise DkgeError(f"no Ray cluster at {address or 'this machine'}: {error}") from None
+    _join(address, {} if address else own)
     try:
         # What Ray says of itself is no output of a command.
         with redirect_stdout(sys.stderr):
             yield
     finally:
         ray.shutdown()
+
+
+def _join(address: str | None, own: dict[str, Any]) -> None:
+    """Join a cluster, or start one here; on a busy machine Ray may give that up, so that it is tried again."""
+    for left in reversed(range(1 if address else STARTS)):
+        try:
+            ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **own)
+            return
+        except Exception as error:  # Ray raises all kinds, plain ones among them.
+            ray.shutdown()
+            if not left:
+                raise DkgeError(f"no Ray cluster at {address or 'this machine'}: {error}") from None
 
 
 @contextmanager
