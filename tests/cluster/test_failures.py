@@ -6,9 +6,12 @@ checkpoint, and everything random follows from the seed and the place in the tra
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -84,13 +87,21 @@ def nodes() -> Iterator[Nodes]:
     made.close()
 
 
+def processes(title: str) -> list[int]:
+    """Processes below this one, by the name that Ray gives them."""
+    return [
+        int(folder.name)
+        for folder in Path("/proc").iterdir()
+        if folder.name.isdigit() and _name(folder).startswith(f"ray::{title}") and _is_below(int(folder.name))
+    ]
+
+
 def kill(title: str) -> bool:
-    """SIGKILL a process below this one, by the name that Ray gives it."""
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit() and _name(folder).startswith(f"ray::{title}") and _is_below(int(folder.name)):
-            os.kill(int(folder.name), signal.SIGKILL)
-            return True
-    return False
+    """SIGKILL one of them."""
+    found = processes(title)
+    if found:
+        os.kill(found[0], signal.SIGKILL)
+    return bool(found)
 
 
 def _name(folder: Path) -> str:
@@ -201,6 +212,59 @@ def test_an_update_that_loses_a_shard_leaves_the_store_as_it_was(tmp_path: Path,
     assert killed == [True]
     assert listing(store) == before
     assert api.update(store, shards=2)["version"] == Store.open(store).head().version  # type: ignore[union-attr]
+
+
+LONG_NIGHT = ["online.max_epochs=5000", "online.patience=0"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        (["update", *LONG_NIGHT], "interrupted"),
+        (["train", *WORDS, "train.max_epochs=5000"], "the same command goes on from here"),
+    ],
+    ids=["update", "train"],
+)
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_ctrl_c_takes_the_actors_down_and_leaves_the_cluster(
+    tmp_path: Path, nodes: Nodes, command: list[str], told: str, number: signal.Signals
+) -> None:
+    store = store_of(tmp_path)
+    api.train(store, settings=[*WORDS, "train.max_epochs=1"])
+    api.ingest(store, write_changes(tmp_path / "night.changes", added=[("title1", "actor", "newcomer")]), name="second")
+    before = {name: of for name, of in listing(store).items() if not name.startswith("training/")}
+    words = [command[0], str(store), *command[1:], "--shards", "2", "--address", nodes.cluster.address, "--json"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dkge_dist.cli", *words],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    try:
+        soon(lambda: len(processes("ShardActor")) == 2 or process.poll() is not None)
+        time.sleep(5)  # Somewhere in the middle of it.
+        assert process.poll() is None, process.communicate()
+        process.send_signal(number)
+        if number == signal.SIGTERM and command[0] == "update":
+            process.wait(120)  # Nobody listens for that one: it ends, and Ray takes down what was its.
+        else:
+            stdout, stderr = process.communicate(timeout=240)
+            assert process.returncode == 1, stderr
+            assert told in json.loads(stdout)["error"]
+    finally:
+        process.kill()
+        process.communicate()
+    soon(lambda: not processes("ShardActor") and not processes("RayTrainWorker"))
+    assert len([node for node in ray.nodes() if node["Alive"]]) == 3
+    after = {name: of for name, of in listing(store).items() if not name.startswith("training/")}
+    assert after == before
+
+
+def soon(happens: Callable[[], bool], seconds: float = 120) -> None:
+    until = time.monotonic() + seconds
+    while not happens():
+        assert time.monotonic() < until, "it did not come"
+        time.sleep(0.1)
 
 
 @pytest.mark.slow
