@@ -95,7 +95,7 @@ def test_a_training_stopped_on_ray_is_finished_here(store: Path, trained_here: d
 
 
 @pytest.mark.usefixtures("ray_here")
-@pytest.mark.parametrize(("device", "backend"), [("cuda", "nccl"), ("cpu", "gloo"), ("auto", "gloo")])
+@pytest.mark.parametrize(("device", "backend"), [("cuda", "nccl"), ("auto", "gloo")])
 def test_the_backend_goes_by_the_device_and_the_graph_is_once_on_a_node(
     store: Path, monkeypatch: pytest.MonkeyPatch, device: str, backend: str
 ) -> None:
