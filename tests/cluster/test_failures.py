@@ -276,14 +276,28 @@ def test_a_training_survives_twenty_accidents_at_random_moments(tmp_path: Path, 
     words = [*WORDS, "train.max_epochs=400", "train.eval_every=100", "train.checkpoint_seconds=1"]
     undisturbed, store = store_of(tmp_path / "one"), store_of(tmp_path / "other")
     api.train(undisturbed, settings=words)
-    kinds: list[Callable[[], object]] = [lambda: kill("ShardActor"), lambda: kill("RayTrainWorker"), nodes.lose]
-    left, due = 20, time.monotonic() + 20
+    accidents: dict[str, Callable[[], object]] = {
+        "shard": lambda: kill("ShardActor"),
+        "worker": lambda: kill("RayTrainWorker"),
+        "node": nodes.lose,
+    }
+    # By the epoch they are due in, and seconds later. A quarter of them strike while another one is recovered from.
+    moments = [(rng.randrange(2, 350), rng.uniform(0, 0.5)) for _ in range(15)]
+    moments += [(epoch, rng.uniform(1, 10)) for epoch, _ in rng.sample(moments, 5)]
+    left = [(epoch, delay, rng.choice(list(accidents))) for epoch, delay in sorted(moments)]
+    happened: list[str] = []
+    seen: dict[int, float] = {}
 
     def progress(done: float, words: str) -> None:
-        nonlocal left, due
-        if left and time.monotonic() >= due:
-            left, due = left - 1, time.monotonic() + rng.uniform(1, 40)
-            rng.choice(kinds)()
+        now = int(words.removeprefix("epoch ").partition("/")[0]) if words.startswith("epoch ") else 0
+        for one in left:
+            epoch, delay, kind = one
+            if epoch <= now and seen.setdefault(epoch, time.monotonic()) + delay <= time.monotonic():
+                left.remove(one)
+                print(f"epoch {now}: {kind}", flush=True)
+                accidents[kind]()
+                happened.append(kind)
+                return
 
     while True:
         try:
@@ -291,5 +305,6 @@ def test_a_training_survives_twenty_accidents_at_random_moments(tmp_path: Path, 
             break
         except DkgeError as error:
             # Twenty accidents may use up the attempts of one command; the next one goes on.
-            print(error)
+            print(error, flush=True)
+    assert len(happened) == 20
     assert same(content(undisturbed), content(store))
