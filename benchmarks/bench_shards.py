@@ -1,7 +1,8 @@
 """Shards in Ray actors against a table in the process: throughput, CPU, bytes, and what a one-shard change writes.
 
 Each case is an epoch of the real trainer with one worker (this process), no validation, repeated in turns. CPU seconds
-are those of all processes of Ray together with this one.
+are those of this process, of Ray's servers, and of the shards of the case: an actor of another case that waits for its
+turn uses some too, and is not counted.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import ray
 
 from benchmarks.bench_train import NoValidation
 from benchmarks.processes import cpu_by_process, cpu_since
@@ -31,15 +34,15 @@ from dkge_dist.train.checkpoints import Checkpoints
 from dkge_dist.train.trainer import Trainer
 
 
-def epoch(ground: Ground, settings: Settings, tables: Any) -> dict[str, float]:
-    """Triples a second and CPU seconds a million triples of one epoch."""
+def epoch(ground: Ground, settings: Settings, tables: Any, idle: set[int]) -> dict[str, float]:
+    """Triples a second and CPU seconds a million triples of one epoch; `idle` processes belong to other cases."""
     prepared = assemble(ground, settings, use_machine(settings), tables)
     with tempfile.TemporaryDirectory() as folder:
         checkpoints = Checkpoints(Path(folder) / "training")
         trainer = Trainer(prepared.maker, prepared.learner, NoValidation(), checkpoints, settings.train, settings.seed)
         before = cpu_by_process()
         rate = trainer.run().history[-1]["triples_per_second"]
-        used = cpu_since(before)
+        used = cpu_since(before, idle)
     trained = ground.train.count * settings.train.max_epochs
     return {"triples_per_second": rate, "cpu_per_million": used / trained * 1e6}
 
@@ -52,15 +55,16 @@ class Sharded:
     settings: Settings
     plan: ShardPlan
     actors: list[Any]
+    processes: set[int]
 
-    def epoch(self) -> dict[str, Any]:
-        """As `epoch`, and what was moved."""
+    def epoch(self, every: set[int]) -> dict[str, Any]:
+        """As `epoch`, and what was moved; `every` shard of any case is a process."""
         dim, shards = self.settings.model.dim, self.plan.shards
         table = RayTable(self.plan, self.actors, secrets.token_hex(8), dim)
         table.open(start_of(self.ground, self.settings, 0))
         table.pull({Field.KNOWLEDGE: self.ground.alive[0][:1]})
         tables = (table, local_tables(self.ground, self.settings)[1])
-        result: dict[str, Any] = epoch(self.ground, self.settings, tables)
+        result: dict[str, Any] = epoch(self.ground, self.settings, tables, every - self.processes)
         stats = table.stats()
         moved = sum(of["bytes_pulled"] + of["bytes_pushed"] for of in stats)
         distinct = sum(of["rows_pushed"] for of in stats)
@@ -77,18 +81,21 @@ def throughput(store: Path, words: list[str], preset: str, counts: list[int], tu
     assert manifest is not None
     settings = load_settings(None, words, preset)
     ground = Ground.of(opened.snapshot(manifest), opened.dictionaries(manifest), settings)
-    cases: dict[str, Callable[[], dict[str, Any]]] = {
-        "here": lambda: epoch(ground, settings, local_tables(ground, settings))
+    cases: dict[str, Callable[[set[int]], dict[str, Any]]] = {
+        "here": lambda every: epoch(ground, settings, local_tables(ground, settings), every)
     }
+    every: set[int] = set()
     lines: dict[str, list[dict[str, Any]]] = {}
     with ExitStack() as stack:
         for count in counts:
             plan = ShardPlan(ground.digests[0].shape[0], manifest.block_rows, count)
             actors = stack.enter_context(shard_actors(Place(count), plan, 4 * settings.model.dim * len(Field)))
-            cases[str(count)] = Sharded(ground, settings, plan, actors).epoch
+            processes = {of["pid"] for of in ray.get([actor.ask.remote("stats") for actor in actors])}
+            cases[str(count)] = Sharded(ground, settings, plan, actors, processes).epoch
+            every |= processes
         for turn in range(turns + 1):
             for name, case in cases.items():
-                line = case()
+                line = case(every)
                 if turn:  # The first turn compiles and warms up.
                     lines.setdefault(name, []).append(line)
     return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -39,9 +39,10 @@ def cpu_by_process() -> dict[int, float]:
     return used
 
 
-def cpu_since(before: dict[int, float]) -> float:
+def cpu_since(before: dict[int, float], without: Collection[int] = ()) -> float:
     """CPU seconds that the processes alive now have used since `cpu_by_process` told `before`."""
-    return sum(used - before.get(process, 0.0) for process, used in cpu_by_process().items())
+    now = cpu_by_process()
+    return sum(used - before.get(process, 0.0) for process, used in now.items() if process not in without)
 
 
 def pss_bytes() -> int:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
 from typing import Any, Protocol
 
 import ray
 from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
 
-from dkge_dist.cluster.channel import Message
-from dkge_dist.cluster.wire import ShardLostError
+from dkge_dist.cluster.channel import Message, Received
+from dkge_dist.cluster.requests import ERROR, read_error
+from dkge_dist.cluster.wire import Connection, ShardLostError
 from dkge_dist.types import DkgeError
 
 TRIES = 5
@@ -64,16 +64,17 @@ class RayCall:
 class WireCall:
     """By a connection of its own; `read` makes of the message what was asked for."""
 
-    def __init__(self, shard: int, future: Future[Message], read: Callable[[Message], Any]) -> None:
-        self.shard, self._future, self._read = shard, future, read
+    def __init__(self, shard: int, connection: Connection, request: Message, read: Callable[[Received], Any]) -> None:
+        self.shard, self._connection, self._read = shard, connection, read
+        self._asked = connection.ask(request)
 
     def result(self) -> Any:
         """Wait for the answer."""
-        header, arrays = self._future.result()
-        if "error" in header:
-            kind = ShardLostError if header["error"] == STALE else DkgeError
-            raise kind(header["message"] if kind is ShardLostError else f"shard {self.shard}: {header['message']}")
-        return self._read((header, arrays))
+        message = self._connection.answer(self._asked)
+        if message.about != ERROR:
+            return self._read(message)
+        is_stale, words = read_error(message)
+        raise ShardLostError(words) if is_stale else DkgeError(f"shard {self.shard}: {words}")
 
 
 def results(calls: Iterable[Call]) -> list[Any]:

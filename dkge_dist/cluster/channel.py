@@ -1,31 +1,38 @@
-"""Messages between two processes: a small header and raw arrays, sent from where they lie.
+"""Messages between two processes: a header of a few numbers and raw arrays, sent from where they lie.
 
 Between machines arrays follow their header through the socket. On one machine both sides see a piece of each other's
 memory: arrays are written there once and used where they lie, for as long as somebody refers to them. What finds no
 room there goes through the socket.
+
+A header is a block of fixed size, read by one call to the system: with many shards most of a request's cost is what
+surrounds its rows, and every shard meets it with cold caches.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import mmap
 import os
 import socket
 import struct
 import weakref
-from collections.abc import Sequence
-from itertools import accumulate
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from dkge_dist.types import Array, DkgeError
 
-LENGTH = struct.Struct("<I")
-MAX_HEADER = 1 << 16
+PREFIX = struct.Struct("<4sBBhqqqd")
+"""A mark, what it is about, how many arrays, their slot in shared memory (or -1), three numbers and a fraction."""
+ABOUT = struct.Struct("<BBHiqq")
+"""Of an array: its tag, its type, nothing, numbers a row (or -1), rows, where it lies in shared memory."""
+MARK = b"dkge"
+MAX_ARRAYS = 12
+HEADER_BYTES = PREFIX.size + MAX_ARRAYS * ABOUT.size
 MAX_ARRAY = 1 << 33
-KINDS = {"<i4": 4, "<i8": 8, "<f4": 4}
+TYPES = tuple(np.dtype(name) for name in ("<i4", "<i8", "<f4", "|u1"))
+TYPE_NUMBER = {dtype: number for number, dtype in enumerate(TYPES)}
 ALIGNMENT = SLOTS = 64
 SHARED_BYTES = 1 << 28
 """Of address space a direction; memory is taken as it is first used, and the first that is free is used again."""
@@ -33,11 +40,9 @@ SHARED_BYTES = 1 << 28
 SILENCE_SECONDS = 30
 """After which a machine that neither answers nor acknowledges is taken for lost."""
 
-Message = tuple[dict[str, Any], list[Array]]
-About = tuple[str, Sequence[int]]
-"""An array's kind and shape."""
-Where = tuple[int, list[int]]
-"""A message's slot in shared memory, and where its arrays begin."""
+Shape = tuple[int, ...]
+Room = Callable[[Sequence[Shape]], list[Array]]
+"""Gives arrays of floats of these shapes, for rows to be put together in."""
 
 
 def tuned(connection: socket.socket) -> socket.socket:
@@ -85,6 +90,26 @@ class Rows(NamedTuple):
 Sent = Array | Rows
 
 
+class Message(NamedTuple):
+    """What it is about, three numbers and a fraction that belong to it, and arrays, each with a tag."""
+
+    about: int
+    numbers: tuple[int, int, int]
+    fraction: float
+    tags: Sequence[int]
+    arrays: Sequence[Sent]
+
+
+class Received(NamedTuple):
+    """A message at the other end."""
+
+    about: int
+    numbers: tuple[int, int, int]
+    fraction: float
+    tags: list[int]
+    arrays: list[Array]
+
+
 class Memory:
     """Memory of one sender that its receiver sees too. It has no name anywhere: with the last process that knows it, it
     is gone.
@@ -96,7 +121,6 @@ class Memory:
         self.descriptor = descriptor
         self._memory = mmap.mmap(descriptor, SHARED_BYTES)
         self._bytes = np.frombuffer(self._memory, np.uint8)
-        self._used = self._bytes[:SLOTS]
         self._lying: dict[int, tuple[int, int]] = {}
 
     @classmethod
@@ -106,32 +130,47 @@ class Memory:
         os.ftruncate(descriptor, SHARED_BYTES)
         return cls(descriptor)
 
-    def put(self, arrays: Sequence[Sent]) -> Where | None:
-        """Copy the arrays of a message to the first room that is large enough; None if there is none."""
-        self._lying = {slot: span for slot, span in self._lying.items() if self._used[slot]}
-        sizes = [-(-array.nbytes // ALIGNMENT) * ALIGNMENT for array in arrays]
-        at, needed = SLOTS, sum(sizes)
-        for begin, end in sorted(self._lying.values()):
+    def reserve(self, sizes: Sequence[int]) -> tuple[int, list[int]] | None:
+        """A slot, and where arrays of so many bytes begin in the first room that is large enough; None if none is."""
+        memory, lying = self._memory, self._lying
+        for slot in [slot for slot in lying if not memory[slot]]:
+            del lying[slot]
+        padded = [-(-size // ALIGNMENT) * ALIGNMENT for size in sizes]
+        at, needed = SLOTS, sum(padded)
+        for begin, end in sorted(lying.values()):
             if at + needed <= begin:
                 break
             at = end
-        if at + needed > SHARED_BYTES or len(self._lying) == SLOTS:
+        if at + needed > SHARED_BYTES or len(lying) == SLOTS:
             return None
-        slot = next(slot for slot in range(SLOTS) if slot not in self._lying)
-        self._lying[slot], self._used[slot] = (at, at + needed), 1
-        begins = [at + before for before in accumulate(sizes[:-1], initial=0)]
-        for begin, array in zip(begins, arrays, strict=True):
-            _write(array, self._bytes[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape))
+        slot = next(slot for slot in range(SLOTS) if slot not in lying)
+        lying[slot], memory[slot] = (at, at + needed), 1
+        begins = []
+        for size in padded:
+            begins.append(at)
+            at += size
         return slot, begins
 
-    def get(self, where: Where, about: Sequence[About]) -> list[Array]:
+    def release(self, slot: int) -> None:
+        """Give up a slot that was reserved."""
+        self._memory[slot] = 0
+
+    def view(self, begin: int, dtype: np.dtype[Any], shape: Shape) -> Array:
+        """An array that lies here."""
+        return np.ndarray(shape, dtype, self._memory, begin)
+
+    def get(self, slot: int, begins: Sequence[int], kinds: Sequence[tuple[np.dtype[Any], Shape]]) -> list[Array]:
         """The arrays of a message, where they lie. Once nobody refers to any of them, the sender may use the room."""
-        slot, begins = where
         if not 0 <= slot < SLOTS:
             raise DkgeError(f"message {slot} of {SLOTS} is none of ours")
         whole = np.frombuffer(self._memory, np.uint8)  # What views of it keep alive.
-        weakref.finalize(whole, self._used.__setitem__, slot, 0).atexit = False
-        return [_view(whole, begin, *what) for begin, what in zip(begins, about, strict=True)]
+        weakref.finalize(whole, self._memory.__setitem__, slot, 0).atexit = False
+        arrays = []
+        for begin, (dtype, shape) in zip(begins, kinds, strict=True):
+            if begin < SLOTS or begin % ALIGNMENT or begin + math.prod(shape) * dtype.itemsize > SHARED_BYTES:
+                raise DkgeError(f"an array at {begin} of {SHARED_BYTES} shared bytes is none of ours")
+            arrays.append(np.ndarray(shape, dtype, whole, begin))
+        return arrays
 
     def close(self) -> None:
         """Let go of the descriptor; the memory stays for as long as arrays of it are used."""
@@ -153,13 +192,6 @@ def _made(array: Sent) -> Array:
     return out
 
 
-def _view(whole: Array, begin: int, kind: str, shape: Sequence[int]) -> Array:
-    size = math.prod(shape) * KINDS[kind]
-    if begin < SLOTS or begin % ALIGNMENT or begin + size > SHARED_BYTES:
-        raise DkgeError(f"an array at {begin} of {SHARED_BYTES} shared bytes is none of ours")
-    return whole[begin : begin + size].view(kind).reshape(shape)
-
-
 class Channel:
     """One side of a connection. Sending and receiving may be done by two threads, each by one at a time."""
 
@@ -167,6 +199,8 @@ class Channel:
         self.socket = connection
         self._out: Memory | None = None
         self._in: Memory | None = None
+        self._sent, self._got = bytearray(HEADER_BYTES), bytearray(HEADER_BYTES)
+        self._room: tuple[int, list[int], list[Array]] | None = None
 
     def share(self) -> None:
         """Show each other a piece of memory, if this is one machine. Both sides call it at the same point."""
@@ -184,47 +218,95 @@ class Channel:
         other.close()
         self._out, self._in = own, other
 
-    def send(self, header: dict[str, Any], arrays: Sequence[Sent]) -> None:
-        """Send a header and arrays."""
-        where = self._out.put(arrays) if self._out is not None and arrays else None
-        about = {"arrays": [(array.dtype.str, array.shape) for array in arrays], "where": where}
-        text = json.dumps({**header, **about}).encode()
-        buffers = [memoryview(LENGTH.pack(len(text)) + text)]
-        if where is None:
-            buffers += [memoryview(_made(array).data).cast("B") for array in arrays if array.nbytes]
-        while buffers:
-            sent = self.socket.sendmsg(buffers[:64])
-            while buffers and sent >= len(buffers[0]):
-                sent -= len(buffers.pop(0))
-            if sent:
-                buffers[0] = buffers[0][sent:]
+    def room(self, shapes: Sequence[Shape]) -> list[Array]:
+        """Arrays of floats for the next message that is sent: filled by the caller where the receiver will see them."""
+        floats = TYPES[2]
+        sizes = [math.prod(shape) * floats.itemsize for shape in shapes]
+        found = self._out.reserve(sizes) if self._out is not None and shapes else None
+        if self._out is None or found is None:
+            return [np.empty(shape, floats) for shape in shapes]
+        slot, begins = found
+        arrays = [self._out.view(begin, floats, shape) for begin, shape in zip(begins, shapes, strict=True)]
+        self._room = (slot, begins, arrays)
+        return arrays
 
-    def receive(self) -> Message:
-        """The next header and its arrays. EOFError if the other side is gone."""
-        (size,) = LENGTH.unpack(self._filled(memoryview(bytearray(LENGTH.size))))
-        if size > MAX_HEADER:
-            raise DkgeError(f"a message that begins with {size} bytes of header is none of ours")
-        header = json.loads(bytes(self._filled(memoryview(bytearray(size)))))
-        where, about = header.pop("where"), header.pop("arrays")
-        for kind, shape in about:
-            if kind not in KINDS or not 0 <= math.prod(shape) * KINDS[kind] <= MAX_ARRAY:
-                raise DkgeError(f"an array of {kind} {shape} is none of ours")
-        if where is not None and self._in is not None:
-            return header, self._in.get(where, about)
-        arrays = [np.empty(shape, kind) for kind, shape in about]
-        for array in arrays:
-            self._filled(memoryview(array.reshape(-1).view(np.uint8).data))
-        return header, arrays
+    def send(self, message: Message, may_wait: bool = True) -> bool:
+        """Send a message. Arrays that find no room in shared memory go through the socket, which may have to wait until
+        the other side reads; False, and nothing is sent, if it may not."""
+        arrays = message.arrays
+        slot, begins = self._put(arrays) if self._out is not None and arrays else (-1, [])
+        if slot < 0 and arrays and not may_wait:
+            return False
+        header = self._sent
+        PREFIX.pack_into(header, 0, MARK, message.about, len(arrays), slot, *message.numbers, message.fraction)
+        at = PREFIX.size
+        for number, (tag, array) in enumerate(zip(message.tags, arrays, strict=True)):
+            shape = array.shape
+            width = shape[1] if len(shape) == 2 else -1
+            begin = begins[number] if slot >= 0 else 0
+            ABOUT.pack_into(header, at, tag, TYPE_NUMBER[array.dtype], 0, width, shape[0], begin)
+            at += ABOUT.size
+        self.socket.sendall(header)
+        if slot < 0:
+            for array in arrays:
+                if array.nbytes:
+                    self.socket.sendall(memoryview(_made(array).data).cast("B"))
+        return True
+
+    def _put(self, arrays: Sequence[Sent]) -> tuple[int, list[int]]:
+        """Put arrays into shared memory, unless that is where they were made; (-1, []) if there is no room for them."""
+        room, self._room = self._room, None
+        memory = self._out
+        assert memory is not None
+        if room is not None:
+            slot, begins, there = room
+            if len(there) == len(arrays) and all(one is other for one, other in zip(there, arrays, strict=True)):
+                return slot, begins
+            memory.release(slot)
+        found = memory.reserve([array.nbytes for array in arrays])
+        if found is None:
+            return -1, []
+        slot, begins = found
+        for begin, array in zip(begins, arrays, strict=True):
+            _write(array, memory.view(begin, array.dtype, array.shape))
+        return slot, begins
+
+    def receive(self) -> Received:
+        """The next message. EOFError if the other side is gone."""
+        header = self._got
+        self._fill(memoryview(header))
+        mark, about, count, slot, one, two, three, fraction = PREFIX.unpack_from(header)
+        if mark != MARK or count > MAX_ARRAYS:
+            raise DkgeError("a message that is none of ours")
+        tags, begins, kinds = [], [], []
+        for number in range(count):
+            tag, of, _, width, rows, begin = ABOUT.unpack_from(header, PREFIX.size + number * ABOUT.size)
+            shape = (rows,) if width < 0 else (rows, width)
+            if of >= len(TYPES) or rows < 0 or math.prod(shape) * TYPES[of].itemsize > MAX_ARRAY:
+                raise DkgeError(f"an array of type {of} and shape {shape} is none of ours")
+            tags.append(tag)
+            begins.append(begin)
+            kinds.append((TYPES[of], shape))
+        if slot >= 0 and self._in is not None:
+            arrays = self._in.get(slot, begins, kinds)
+        else:
+            arrays = [np.empty(shape, dtype) for dtype, shape in kinds]
+            for array in arrays:
+                self._fill(memoryview(array.reshape(-1).view(np.uint8).data))
+        return Received(about, (one, two, three), fraction, tags, arrays)
 
     def close(self) -> None:
         """Hang up."""
         self.socket.close()
 
-    def _filled(self, into: memoryview) -> memoryview:
+    def __del__(self) -> None:
+        # A table is not closed: with the last who refers to it, its connections are gone.
+        self.socket.close()
+
+    def _fill(self, into: memoryview) -> None:
         at = 0
         while at < len(into):
-            got = self.socket.recv_into(into[at:])
+            got = self.socket.recv_into(into[at:], 0, socket.MSG_WAITALL)
             if not got:
                 raise EOFError("the other side closed the connection")
             at += got
-        return into

@@ -10,13 +10,14 @@ step, so that results do not depend on who came first, and a push that is repeat
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Condition
 from typing import NamedTuple
 
 import numpy as np
 
+from dkge_dist.cluster.channel import Room, Shape
 from dkge_dist.cluster.wire import is_same
 from dkge_dist.evaluate.question_answering import Answers, nearest
 from dkge_dist.kernels.jit import set_threads
@@ -31,6 +32,11 @@ from dkge_dist.types import Array, DkgeError
 Places = dict[Field, Array]
 Values = dict[Field, Array]
 Pushed = dict[Field, tuple[Array, Array]]
+
+
+def here(shapes: Sequence[Shape]) -> list[Array]:
+    """Room in this process."""
+    return [np.empty(shape, np.float32) for shape in shapes]
 
 
 class StaleAttemptError(DkgeError):
@@ -128,7 +134,14 @@ class ShardServer:
             self._changed.wait()
         self._check(attempt)
 
-    def pull(self, attempt: str, wanted: Places, after: int, corrected_by: tuple[int, int] | None = None) -> Values:
+    def pull(
+        self,
+        attempt: str,
+        wanted: Places,
+        after: int,
+        corrected_by: tuple[int, int] | None = None,
+        room: Room = here,
+    ) -> Values:
         """Rows as they are once all steps before `after` are taken.
 
         `corrected_by` names the push, by step and rank, whose reply is to correct what that step changes in them.
@@ -141,19 +154,29 @@ class ShardServer:
                 # Copies: these may lie in memory that the caller wants to use again.
                 self._early[corrected_by[1]] = {field: places.copy() for field, places in wanted.items()}
             self._counts["pull_calls"] += 1
-            return self._read(wanted)
+            return self._read(wanted, room)
 
-    def _read(self, wanted: Mapping[Field, Array]) -> Values:
-        values = {field: self._shard.gather(field, places) for field, places in wanted.items()}
-        self._count("pulled", list(wanted.values()), list(values.values()))
-        return values
+    def _read(self, wanted: Places, room: Room) -> Values:
+        shard = self._shard
+        out = room([(places.shape[0], shard.values[field].shape[1]) for field, places in wanted.items()])
+        for (field, places), into in zip(wanted.items(), out, strict=True):
+            shard.gather_into(field, places, into)
+            self._count("pulled", places.shape[0], places.nbytes + into.nbytes)
+        return dict(zip(wanted, out, strict=True))
 
-    def _count(self, what: str, places: list[Array], values: list[Array]) -> None:
-        self._counts[f"rows_{what}"] += sum(p.shape[0] for p in places)
-        self._counts[f"bytes_{what}"] += sum(a.nbytes for a in (*places, *values))
+    def _count(self, what: str, rows: int, bytes_: int) -> None:
+        self._counts[f"rows_{what}"] += rows
+        self._counts[f"bytes_{what}"] += bytes_
 
     def push(
-        self, attempt: str, step: int, rank: int, gradients: Pushed, optimizer: Optimizer, late: Places | None = None
+        self,
+        attempt: str,
+        step: int,
+        rank: int,
+        gradients: Pushed,
+        optimizer: Optimizer,
+        late: Places | None = None,
+        room: Room = here,
     ) -> Reply:
         """Give this rank's gradients to a step; answers once the step is taken."""
         with self._changed:
@@ -161,11 +184,14 @@ class ShardServer:
             if step >= self._next and rank not in self._staged.setdefault(step, {}):
                 self._staged[step][rank] = gradients
                 self._counts["push_calls"] += 1
-                self._count("pushed", *map(list, zip(*gradients.values(), strict=True)) if gradients else ([], []))
+                for places, values in gradients.values():
+                    self._count("pushed", places.shape[0], places.nbytes + values.nbytes)
                 if len(self._staged[step]) == self._world:
                     self._take(step, optimizer)
             self._wait(attempt, step + 1)
-            return Reply(self._read(late or {}), self._patches.get(rank, {}))
+            patches = self._patches.get(rank, {})
+            # Answers that hold corrections too are put together as a whole when they are sent.
+            return Reply(self._read(late or {}, here if patches else room), patches)
 
     def _take(self, step: int, optimizer: Optimizer) -> None:
         staged = self._staged.pop(step)
@@ -187,7 +213,7 @@ class ShardServer:
         numbers = np.flatnonzero(np.isin(early, changed))
         if numbers.shape[0]:
             values = self._shard.gather(field, early[numbers])
-            self._count("pulled", [], [values])
+            self._count("pulled", 0, values.nbytes)
             self._patches.setdefault(rank, {})[field] = Patch(numbers, values)
 
     def write(self, attempt: str, field: Field, places: Array, values: Array) -> None:
@@ -195,7 +221,7 @@ class ShardServer:
         with self._changed:
             self._check(attempt)
             self._counts["write_calls"] += 1
-            self._count("pushed", [places], [values])
+            self._count("pushed", places.shape[0], places.nbytes + values.nbytes)
             self._shard.write(field, places, values)
 
     def count_closer(

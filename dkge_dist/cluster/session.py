@@ -10,36 +10,39 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from dkge_dist.cluster.channel import Message
 from dkge_dist.cluster.requests import answered
 from dkge_dist.cluster.server import ShardServer
 from dkge_dist.cluster.wire import Address, Listener
-from dkge_dist.kernels.jit import set_threads
 from dkge_dist.learn.memory import keep_freed_memory
 from dkge_dist.shards.plan import ShardPlan
-from dkge_dist.types import Array, DkgeError, UsageError
+from dkge_dist.types import DkgeError, UsageError
+
+STARTS = 3
+"""How often a Ray of our own is tried to be started; Ray waits half a minute each time."""
 
 SPARE_BYTES = 200 << 20
 """Of an actor beside its rows: Python, numba, what is on its way."""
 
 
-class ShardActor(ShardServer):
-    """A shard that listens for its workers."""
+class ShardActor:
+    """A shard that listens for its workers. It has a server and is none: Ray wraps all methods of an actor's class, and
+    those of the server are called for every request."""
 
     def __init__(self, number: int, plan: ShardPlan) -> None:
         keep_freed_memory()
-        super().__init__(number, plan)
-        self._listener = Listener(_node_ip(), self.knows, self._answer)
+        self._server = ShardServer(number, plan)
+        self._listener = Listener(_node_ip(), self._server.knows, partial(answered, self._server))
 
-    def _answer(self, attempt: str, header: dict[str, Any], arrays: list[Array]) -> Message:
-        set_threads(1)  # Numba's setting is one of the thread, and every connection has its own.
-        return answered(self, attempt, header, arrays)
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """What is asked for more rarely, by way of Ray."""
+        return getattr(self._server, method)(*arguments)
 
     def address(self) -> Address:
         """Where it listens."""
@@ -76,22 +79,31 @@ def connected(place: Place, cpus: int) -> Iterator[None]:
         return
     # Ray would hide GPUs from actors that ask for none, and warns that it will stop doing so.
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # Of a Ray that is started here: its actors would give way to every other process, the one that waits for them too.
+    os.environ.setdefault("RAY_worker_niceness", "0")
     address = place.address or os.environ.get("RAY_ADDRESS")
     if address == "local":
         address = None
     own: dict[str, Any] = {"num_cpus": max(os.cpu_count() or 1, cpus), "include_dashboard": False}
-    try:
-        ray.init(
-            address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **({} if address else own)
-        )
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        raise DkgeError(f"no Ray cluster at {address or 'this machine'}: {error}") from None
+    _join(address, {} if address else own)
     try:
         # What Ray says of itself is no output of a command.
         with redirect_stdout(sys.stderr):
             yield
     finally:
         ray.shutdown()
+
+
+def _join(address: str | None, own: dict[str, Any]) -> None:
+    """Join a cluster, or start one here; on a busy machine Ray may give that up, so that it is tried again."""
+    for left in reversed(range(1 if address else STARTS)):
+        try:
+            ray.init(address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **own)
+            return
+        except Exception as error:  # Ray raises all kinds, plain ones among them.
+            ray.shutdown()
+            if not left:
+                raise DkgeError(f"no Ray cluster at {address or 'this machine'}: {error}") from None
 
 
 @contextmanager

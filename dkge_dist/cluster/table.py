@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from dkge_dist.cluster.calls import Call, RayCall, WireCall, results
-from dkge_dist.cluster.channel import Message, Rows, Sent
+from dkge_dist.cluster.channel import Message, Received, Rows, Sent
 from dkge_dist.cluster.requests import (
-    Request,
     pull_request,
     push_request,
     read_nothing,
@@ -105,13 +104,13 @@ class RayTable:
 
     def call(self, shard: int, method: str, *arguments: Any) -> Call:
         """Ask a shard something, as part of the attempt, by way of Ray."""
-        return RayCall(shard, self.actors[shard], method, (self.attempt, *arguments))
+        return RayCall(shard, self.actors[shard], "ask", (method, self.attempt, *arguments))
 
-    def _ask(self, shard: int, request: Request, read: Callable[[Message], Any]) -> Call:
+    def _ask(self, shard: int, request: Message, read: Callable[[Received], Any]) -> Call:
         """Ask a shard something of every batch, by a connection of its own."""
         if not self._connections:
             self._connect()
-        return WireCall(shard, self._connections[shard].ask(*request), read)
+        return WireCall(shard, self._connections[shard], request, read)
 
     def _connect(self) -> None:
         with self._connecting:
@@ -288,7 +287,7 @@ class RayTable:
     def stats(self) -> list[dict[str, int]]:
         """Rows, bytes and calls by shard, counted where they happened."""
         self._settle()
-        return results([RayCall(shard, self.actors[shard], "stats", ()) for shard in range(self.plan.shards)])
+        return results([RayCall(shard, self.actors[shard], "ask", ("stats",)) for shard in range(self.plan.shards)])
 
 
 def _rows(values: Array, order: Array) -> Sent:

@@ -16,15 +16,19 @@ import secrets
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable
+from queue import SimpleQueue
 from threading import Lock, Thread
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from dkge_dist.cluster.channel import Channel, Message, Sent, tuned
-from dkge_dist.types import Array, DkgeError
+import numpy as np
+
+from dkge_dist.cluster.channel import Channel, Message, Received, Room, tuned
+from dkge_dist.kernels.jit import set_threads
+from dkge_dist.types import DkgeError
 
 TRIES, PAUSE = 4, 0.25
+HELLO, WELCOME = 100, 101
 
 
 class ShardLostError(DkgeError):
@@ -40,10 +44,13 @@ class Address(NamedTuple):
 
 
 class Listener:
-    """A shard's side: a thread for every connection, which lets in whoever knows the attempt."""
+    """A shard's side: a thread for every connection, which lets in whoever knows the attempt.
+
+    `answer` is given the attempt, the request, and where to put together the rows of the answer.
+    """
 
     def __init__(
-        self, host: str, knows: Callable[[str], bool], answer: Callable[[str, dict[str, Any], list[Array]], Message]
+        self, host: str, knows: Callable[[str], bool], answer: Callable[[str, Received, Room], Message]
     ) -> None:
         self._knows, self._answer = knows, answer
         doors = [socket.create_server((host, 0))]
@@ -64,18 +71,19 @@ class Listener:
             Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
+        set_threads(1)  # Numba's setting is one of the thread.
         with tuned(connection):
             try:
                 channel = Channel(connection)
-                hello, _ = channel.receive()
-                attempt = str(hello["attempt"])
+                attempt = channel.receive().arrays[0].tobytes().decode()
                 known = self._knows(attempt)
-                channel.send({"ok": known}, [])
+                channel.send(Message(WELCOME, (int(known), 0, 0), 0.0, (), ()))
                 if known:
                     channel.share()
                 while known:
-                    channel.send(*self._answer(attempt, *channel.receive()))
-            except (OSError, EOFError, ValueError, KeyError, TypeError, DkgeError):
+                    # No name for the request: what it holds of shared memory is free once it is answered.
+                    channel.send(self._answer(attempt, channel.receive(), channel.room))
+            except (OSError, EOFError, ValueError, LookupError, TypeError, DkgeError):
                 return  # Whoever it was is gone, or speaks another language.
 
 
@@ -96,33 +104,41 @@ def _reached(address: Address) -> socket.socket:
     return socket.create_connection((address.host, address.port))
 
 
-class Asked(NamedTuple):
-    """A request that is not answered yet."""
+class Asked:
+    """A request, and its answer once it is there."""
 
-    header: dict[str, Any]
-    arrays: Sequence[Sent]
-    future: Future[Message]
+    __slots__ = ("answer", "request")
+
+    def __init__(self, request: Message) -> None:
+        self.request = request
+        self.answer: Received | None = None
 
 
 class Connection:
-    """A worker's side. Answers are read as they come, so that neither side waits for the other to read."""
+    """A worker's side. On one machine answers are read by whoever waits for them: they are short, as their rows lie in
+    shared memory, and a thread for each of many shards would only be woken up to pass them on. From another machine
+    they are read as they come, so that rows are on their way while the worker computes.
+    """
 
     def __init__(self, shard: int, address: Address, attempt: str) -> None:
         self.shard, self._address, self._attempt = shard, address, attempt
-        self._sending = Lock()
+        self._sending, self._receiving = Lock(), Lock()  # Who wants both takes `_receiving` first.
         self._asked: deque[Asked] = deque()
         self._lost: str | None = None
         self._broken = 0  # How often in a row the connection broke before any answer came.
         self._channel = self._connected()
-        Thread(target=self._read, daemon=True, name=f"shard-{shard}").start()
+        self._is_far = self._channel.socket.family != socket.AF_UNIX
+        self._coming: SimpleQueue[Asked] = SimpleQueue()
+        if self._is_far:
+            Thread(target=self._read, daemon=True, name=f"shard-{shard}").start()
 
     def _connected(self) -> Channel:
         """A new connection that the shard has let in."""
         channel = Channel(tuned(_reached(self._address)))
         try:
-            channel.send({"attempt": self._attempt}, [])
-            welcome, _ = channel.receive()
-            if welcome["ok"]:
+            name = np.frombuffer(self._attempt.encode(), np.uint8)
+            channel.send(Message(HELLO, (0, 0, 0), 0.0, [0], [name]))
+            if channel.receive().numbers[0]:
                 channel.share()
                 return channel
         except (OSError, EOFError):
@@ -131,33 +147,65 @@ class Connection:
         channel.close()
         raise ShardLostError(f"shard {self.shard} has been restarted or belongs to another attempt by now")
 
-    def ask(self, header: dict[str, Any], arrays: Sequence[Sent]) -> Future[Message]:
+    def ask(self, request: Message) -> Asked:
         """Send a request; its answer comes later."""
-        asked = Asked(header, arrays, Future())
+        asked = Asked(request)
+        while not self._sent(asked):
+            self._drain()
+        if self._is_far:
+            self._coming.put(asked)
+        return asked
+
+    def _sent(self, asked: Asked) -> bool:
+        """False if that might wait for ever: the shard may be waiting for us to read what it has to say, and we read
+        only when we are asked to."""
         with self._sending:
             if self._lost is not None:
                 raise ShardLostError(self._lost)
-            self._asked.append(asked)
             try:
-                self._channel.send(header, arrays)
+                if not self._channel.send(asked.request, may_wait=self._is_far or not self._asked):
+                    return False
             except OSError:
-                self._channel.close()  # The reader notices, connects again and asks again.
-        return asked.future
+                self._channel.close()  # Who waits for the answer notices, connects again and asks again.
+            self._asked.append(asked)
+            return True
+
+    def answer(self, asked: Asked) -> Received:
+        """Wait for the answer to a request."""
+        if asked.answer is None:
+            with self._receiving:
+                while asked.answer is None:
+                    self._receive()
+        return asked.answer
+
+    def _drain(self) -> None:
+        """Read all answers that are due."""
+        with self._receiving:
+            while self._asked:
+                self._receive()
+
+    def _receive(self) -> None:
+        """Read the next answer."""
+        if self._lost is not None:
+            raise ShardLostError(self._lost)
+        try:
+            message = self._channel.receive()
+        except (OSError, EOFError, ValueError, DkgeError) as error:
+            self._recover(error)
+            return
+        self._broken = 0
+        self._asked.popleft().answer = message
 
     def _read(self) -> None:
         while True:
+            asked = self._coming.get()
             try:
-                message = self._channel.receive()
-            except (OSError, EOFError, ValueError, DkgeError) as error:
-                if not self._recovered(error):
-                    return
-                continue
-            self._broken = 0
-            # Without the lock: who holds it may be waiting for the shard, and that for us to read.
-            self._asked.popleft().future.set_result(message)
+                self.answer(asked)
+            except ShardLostError:
+                return
 
-    def _recovered(self, error: Exception) -> bool:
-        """Connect again and ask again for all that was not answered; False once that is given up."""
+    def _recover(self, error: Exception) -> None:
+        """Connect again and ask again for all that was not answered, unless that is to be given up."""
         with self._sending:
             self._channel.close()
             self._broken += 1
@@ -165,8 +213,8 @@ class Connection:
                 try:
                     self._channel = self._connected()
                     for asked in self._asked:
-                        self._channel.send(asked.header, asked.arrays)
-                    return True
+                        self._channel.send(asked.request)
+                    return
                 except ShardLostError as lost:
                     error = lost
                     break
@@ -174,8 +222,3 @@ class Connection:
                     error = again
                     time.sleep(PAUSE * attempt)
             self._lost = str(error) if isinstance(error, ShardLostError) else f"shard {self.shard} is gone: {error}"
-            waiting = list(self._asked)
-            self._asked.clear()
-        for asked in waiting:
-            asked.future.set_exception(ShardLostError(self._lost))
-        return False

@@ -9,6 +9,7 @@ Shapes: B objects of a batch, D dimensions.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -44,6 +45,16 @@ class OnlineBatch:
     changing: ObjectBatch
     order: Array
 
+    @cached_property
+    def rows(self) -> dict[Field, Array]:
+        """What it needs of the table: the very same arrays whenever it is asked for, so that they can be announced."""
+        return {Field.JOINT: self.read, Field.KNOWLEDGE: self.trained, Field.CONTEXT: self.changing.vertex_rows}
+
+    @cached_property
+    def trained(self) -> Array:
+        """Those whose `^k` may get a gradient."""
+        return np.concatenate([self.constant, self.changing.rows])
+
 
 @dataclass(frozen=True)
 class OnlineLeaves:
@@ -56,7 +67,7 @@ class OnlineLeaves:
     @property
     def rows(self) -> Array:
         """The trained objects."""
-        return np.concatenate([self.batch.constant, self.batch.changing.rows])
+        return self.batch.trained
 
     @property
     def changing(self) -> Leaves:
@@ -137,13 +148,7 @@ class OnlineObjects:
 
     def encode(self, batch: OnlineBatch) -> tuple[Tensor, OnlineLeaves]:
         """o* of a batch, and the leaves that collect its gradients."""
-        pulled = self.table.pull(
-            {
-                Field.JOINT: batch.read,
-                Field.KNOWLEDGE: np.concatenate([batch.constant, batch.changing.rows]),
-                Field.CONTEXT: batch.changing.vertex_rows,
-            }
-        )
+        pulled = self.table.pull(batch.rows)
         joint, knowledge, context = (torch.from_numpy(pulled[field]) for field in pulled)
         leaves = OnlineLeaves(batch, knowledge.requires_grad_(), context.requires_grad_())
         steady = batch.constant.shape[0]

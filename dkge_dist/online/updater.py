@@ -112,13 +112,16 @@ class Updater:
         return total / count
 
     def _batches(self, epoch: int) -> Generator[tuple[int, Batch[OnlineBatch]]]:
-        """The batches of an epoch and their sizes; the next one is made while one is learnt."""
+        """The batches of an epoch and their sizes; the next one is made, and its rows fetched, while one is learnt."""
         count, size = self.plan.triples.count, self.settings.batch_size
         order = np.random.default_rng([self.seed, epoch]).permutation(count)
 
         def make(number: int) -> tuple[int, Batch[OnlineBatch]]:
             positions = order[number * size : (number + 1) * size]
-            return positions.shape[0], self.maker.make(positions, np.random.default_rng([self.seed, epoch, number]))
+            batch = self.maker.make(positions, np.random.default_rng([self.seed, epoch, number]))
+            for objects, part in ((self.entities, batch.entities), (self.relations, batch.relations)):
+                objects.table.expect(part.rows)
+            return positions.shape[0], batch
 
         with ThreadPoolExecutor(1, "next-batch", lambda: set_threads(1)) as pool:
             coming = pool.submit(make, 0)

@@ -85,10 +85,13 @@ class Shard:
 
     def gather(self, field: Field, rows: Array) -> Array:
         """Copies of some rows."""
-        table = self.values[field]
-        out = np.empty((rows.shape[0], table.shape[1]), np.float32)
-        gather_rows(table, frozen(rows, ROW), out)
+        out = np.empty((rows.shape[0], self.values[field].shape[1]), np.float32)
+        self.gather_into(field, rows, out)
         return out
+
+    def gather_into(self, field: Field, rows: Array, out: Array) -> None:
+        """Copy some rows to where somebody wants them."""
+        gather_rows(self.values[field], frozen(rows, ROW), out)
 
     def step(self, field: Field, rows: Array, gradients: Array, optimizer: Optimizer) -> None:
         """One optimizer step on distinct rows."""

@@ -21,6 +21,7 @@ def _ray_ends() -> Iterator[None]:
 def ray_here(_ray_ends: None) -> None:
     """Ray on this machine, with four processors as far as it knows; started if no module before has left it on."""
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_worker_niceness", "0")
     import ray
 
     if not ray.is_initialized():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from dkge_dist.store.manifest import ModelEntry
 from dkge_dist.store.models import load_history, load_learnt
 from dkge_dist.store.store import Store
 from dkge_dist.train.trainer import StoppedError
+from dkge_dist.types import DkgeError
 from tests.cli.test_cli import Ended, dkge
 from tests.graphs import assert_sound, head, movies, write_tsv
 
@@ -90,6 +92,40 @@ def test_a_training_stopped_on_ray_is_finished_here(store: Path, trained_here: d
     assert_same_parts(store, trained_here["long"])
     assert untimed(store) == untimed(trained_here["long"])
     assert list((store / "training").iterdir()) == []
+
+
+@pytest.mark.usefixtures("ray_here")
+@pytest.mark.parametrize(("device", "backend"), [("cuda", "nccl"), ("auto", "gloo")])
+def test_the_backend_goes_by_the_device_and_the_graph_is_once_on_a_node(
+    store: Path, monkeypatch: pytest.MonkeyPatch, device: str, backend: str
+) -> None:
+    """There is no GPU here, so `auto` means none; how many a worker asks for, and by what they add up, can be seen."""
+    import ray
+
+    from dkge_dist.cluster import training
+
+    asked: dict[str, Any] = {}
+
+    class Trainer:
+        def __init__(self, function: Any, **options: Any) -> None:
+            asked.update(options)
+
+        def fit(self) -> None:
+            given = asked["train_loop_config"]["assignment"].job
+            assert isinstance(given, ray.ObjectRef), "a reference, however many workers there are"
+            asked["jobs"] = [ray.get(given), ray.get(given)]
+            raise RuntimeError("enough")
+
+    monkeypatch.setattr(training, "TorchTrainer", Trainer)
+    monkeypatch.setattr("dkge_dist.cluster.session.require_workers", lambda *arguments: None)
+    with pytest.raises(DkgeError, match="the workers failed: enough"):
+        api.train(store, settings=[*SHORT, f"device={device}"], shards=1)
+    assert asked["torch_config"].backend == backend
+    scaling = asked["scaling_config"]
+    assert scaling.use_gpu == (backend == "nccl")
+    assert scaling.resources_per_worker == {"CPU": 1, **({"GPU": 1} if backend == "nccl" else {})}
+    one, other = (job.ground.train.head for job in asked["jobs"])
+    assert np.shares_memory(one, other), "two who get it on one node look at the same memory"
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.usefixtures("one_thread", "ray_here"), pytest.mark.tim
 
 LEARN = [
     "model.dim=6", "context.cap=4", "train.max_epochs=1", "train.batch_size=500", "train.negatives=16",
-    "online.max_epochs=2", "online.retrain_when=never", "threads=1",
+    "online.max_epochs=2", "online.batch_size=8", "online.retrain_when=never", "threads=1",
 ]  # fmt: skip
 ENTITIES, BLOCK, SHARDS = 1100, 64, 16
 GROUP = 20
