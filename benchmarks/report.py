@@ -42,6 +42,12 @@ def machine() -> dict[str, Any]:
     }
 
 
+def _words(given: list[str]) -> list[str]:
+    """The words of a command, without where generated graphs were kept: that changes nothing."""
+    at = given.index("--work") if "--work" in given else len(given)
+    return given[:at] + given[at + 2 :]
+
+
 def median_seconds(work: Callable[[], Any], times: int, before: Callable[[], Any] = lambda: None) -> float:
     """Median of several runs; `before` runs before each and is not counted."""
     seconds = []
@@ -59,7 +65,7 @@ def publish(
     """Print a result; `asked` maps each figure to (measured, limit as text)."""
     report = {
         "benchmark": name,
-        "command": f"python -m benchmarks.{name} {' '.join(sys.argv[1:])}".strip(),
+        "command": " ".join(["python", "-m", f"benchmarks.{name}", *_words(sys.argv[1:])]),
         "date": datetime.now(UTC).date().isoformat(),
         "machine": machine(),
         "figures": {figure: {"measured": measured, "asked": limit} for figure, (measured, limit) in asked.items()},
