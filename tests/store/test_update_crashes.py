@@ -443,6 +443,7 @@ class ReadyCommands:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
+@pytest.mark.usefixtures("one_thread")
 def test_nights_killed_at_random_moments(tmp_path: Path) -> None:
     """The command itself, with its threads, killed a hundred times from the first moment of its work to its last."""
     seed = int(time.time())
