@@ -59,12 +59,6 @@ def median_seconds(work: Callable[[], Any], times: int, before: Callable[[], Any
     return statistics.median(seconds)
 
 
-def _words(given: list[str]) -> list[str]:
-    """The options that matter to others: where the graphs lay is not one of them."""
-    at = given.index("--work") if "--work" in given else len(given)
-    return given[:at] + given[at + 2 :]
-
-
 def publish(
     name: str, result: dict[str, Any], arguments: argparse.Namespace, asked: dict[str, tuple[Any, Any]]
 ) -> None:
