@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import math
 import os
+import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
@@ -85,7 +87,11 @@ def connected(place: Place, cpus: int) -> Iterator[None]:
     if address == "local":
         address = None
     own: dict[str, Any] = {"num_cpus": max(os.cpu_count() or 1, cpus), "include_dashboard": False}
+    terminate = signal.getsignal(signal.SIGTERM)
     _join(address, {} if address else own)
+    if threading.current_thread() is threading.main_thread():
+        # Ray puts its own in the place of ours, and a training would end without a checkpoint.
+        signal.signal(signal.SIGTERM, terminate)
     try:
         # What Ray says of itself is no output of a command.
         with redirect_stdout(sys.stderr):
