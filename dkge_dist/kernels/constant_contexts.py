@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dkge_dist.kernels.jit import fast_parallel_kernel, prange, subkernel
+from dkge_dist.kernels.jit import parallel_kernel, prange, subkernel
+from dkge_dist.kernels.sums import dot
 
 
 @subkernel
@@ -15,11 +16,8 @@ def _weights(begin, end, hidden_MD, query_D, weight):  # type: ignore[no-untyped
     """weight = softmax of hidden · query over one context."""
     top = np.float32(-np.inf)
     for i in range(end - begin):
-        total = np.float32(0)
-        for d in range(query_D.shape[0]):
-            total += hidden_MD[begin + i, d] * query_D[d]
-        weight[i] = total
-        top = max(top, total)
+        weight[i] = dot(hidden_MD[begin + i], query_D)
+        top = max(top, weight[i])
     normal = np.float32(0)
     for i in range(end - begin):
         weight[i] = np.exp(weight[i] - top)
@@ -28,7 +26,7 @@ def _weights(begin, end, hidden_MD, query_D, weight):  # type: ignore[no-untyped
         weight[i] /= normal
 
 
-@fast_parallel_kernel
+@parallel_kernel
 def attend_constant(begin, end, hidden_MD, query_BD, out_BD):  # type: ignore[no-untyped-def]
     """out = hidden, weighted by the softmax of hidden · query over each context."""
     dim = hidden_MD.shape[1]
@@ -42,7 +40,7 @@ def attend_constant(begin, end, hidden_MD, query_BD, out_BD):  # type: ignore[no
                 out_BD[b, d] += score[i] * hidden_MD[begin[b] + i, d]
 
 
-@fast_parallel_kernel
+@parallel_kernel
 def attend_constant_backward(begin, end, hidden_MD, query_BD, grad_BD, grad_query_BD):  # type: ignore[no-untyped-def]
     """Gradient by the query."""
     dim = hidden_MD.shape[1]
@@ -52,11 +50,8 @@ def attend_constant_backward(begin, end, hidden_MD, query_BD, grad_BD, grad_quer
         _weights(begin[b], end[b], hidden_MD, query_BD[b], weight)
         mean = np.float32(0)
         for i in range(weight.shape[0]):
-            share = np.float32(0)
-            for d in range(dim):
-                share += grad_BD[b, d] * hidden_MD[begin[b] + i, d]
-            slope[i] = share
-            mean += weight[i] * share
+            slope[i] = dot(grad_BD[b], hidden_MD[begin[b] + i])
+            mean += weight[i] * slope[i]
         for d in range(dim):
             grad_query_BD[b, d] = 0
         for i in range(weight.shape[0]):

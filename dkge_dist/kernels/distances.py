@@ -1,14 +1,15 @@
 """L1 distances of all pairs of two sets of vectors, their gradients, and the losses over distances in one go.
 
 Shapes: Q queries, N candidates, B triples, E entities, R relations, D dimensions. Every output row is summed by one
-thread in a fixed order.
+thread in a fixed order (see `sums`).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from dkge_dist.kernels.jit import fast_parallel_kernel, prange
+from dkge_dist.kernels.jit import parallel_kernel, prange
+from dkge_dist.kernels.sums import largest, total, translated_distance
 
 CHUNKS = 8
 """Fixed shares of the queries that sum up candidates' gradients apart: the same sums for any number of threads."""
@@ -17,18 +18,19 @@ NEGLIGIBLE = np.float32(1e-7)
 """Softmax weights below this move nothing that 32 bits could hold; most negatives of a trained model are so far off."""
 
 
-@fast_parallel_kernel
+@parallel_kernel
 def l1_distances(query_QD, candidate_ND, out_QN):  # type: ignore[no-untyped-def]
-    """out[q, n] = ‖query[q] − candidate[n]‖₁."""
+    """out[q, n] = ‖query[q] − candidate[n]‖₁, with the candidates side by side, dimension after dimension."""
+    across_DN = np.ascontiguousarray(candidate_ND.T)
     for q in prange(out_QN.shape[0]):
         for n in range(out_QN.shape[1]):
-            total = np.float32(0)
-            for d in range(query_QD.shape[1]):
-                total += abs(query_QD[q, d] - candidate_ND[n, d])
-            out_QN[q, n] = total
+            out_QN[q, n] = 0
+        for d in range(query_QD.shape[1]):
+            for n in range(out_QN.shape[1]):
+                out_QN[q, n] += abs(query_QD[q, d] - across_DN[d, n])
 
 
-@fast_parallel_kernel
+@parallel_kernel
 def l1_backward(query_QD, candidate_ND, grad_QN, grad_query_QD):  # type: ignore[no-untyped-def]
     """Gradient by the queries; swapped arguments (and the transposed gradient) give that by the candidates."""
     dim = query_QD.shape[1]
@@ -42,7 +44,7 @@ def l1_backward(query_QD, candidate_ND, grad_QN, grad_query_QD):  # type: ignore
                     grad_query_QD[q, d] += slope if query_QD[q, d] > candidate_ND[n, d] else -slope
 
 
-@fast_parallel_kernel
+@parallel_kernel
 def softmax_l1(  # type: ignore[no-untyped-def]
     query_QD, candidate_ND, positive_Q, blocked_QN, weight_N, margin, loss_Q, grad_positive_Q, grad_query_QD, parts_CND
 ):
@@ -61,7 +63,6 @@ def softmax_l1(  # type: ignore[no-untyped-def]
         logits = np.empty(count, np.float32)
         for q in range(chunk * share, min(queries, (chunk + 1) * share)):
             own = -positive_Q[q] - margin
-            top = own
             logits[:] = weight_N
             for d in range(0, dim - 3, 4):
                 one, two, three, four = query_QD[q, d], query_QD[q, d + 1], query_QD[q, d + 2], query_QD[q, d + 3]
@@ -74,11 +75,10 @@ def softmax_l1(  # type: ignore[no-untyped-def]
             for n in range(count):
                 if blocked_QN[q, n]:
                     logits[n] = -np.inf
-                top = max(top, logits[n])
-            normal = np.exp(own - top)
+            top = max(own, largest(logits))
             for n in range(count):
                 logits[n] = np.exp(logits[n] - top)
-                normal += logits[n]
+            normal = np.exp(own - top) + total(logits)
             loss_Q[q] = np.log(normal) + top - own
             grad_positive_Q[q] = 1 - np.exp(own - top) / normal
             for d in range(dim):
@@ -92,7 +92,7 @@ def softmax_l1(  # type: ignore[no-untyped-def]
                         parts_CND[chunk, n, d] += slope
 
 
-@fast_parallel_kernel
+@parallel_kernel
 def margin_l1(entity_ED, relation_RD, triples, margin, loss_B, grad_entity_ED, grad_relation_RD):  # type: ignore[no-untyped-def]
     """max(0, f(pos) + margin − f(neg)) of every triple, and the gradients of their sum.
 
@@ -104,10 +104,8 @@ def margin_l1(entity_ED, relation_RD, triples, margin, loss_B, grad_entity_ED, g
     for i in prange(loss_B.shape[0]):
         h, r, t = head[i], relation[i], tail[i]
         other_h, other_t = (negative[i], t) if corrupts_head[i] else (h, negative[i])
-        near, far = np.float32(0), np.float32(0)
-        for d in range(dim):
-            near += abs(entity_ED[h, d] + relation_RD[r, d] - entity_ED[t, d])
-            far += abs(entity_ED[other_h, d] + relation_RD[r, d] - entity_ED[other_t, d])
+        near = translated_distance(entity_ED[h], relation_RD[r], entity_ED[t])
+        far = translated_distance(entity_ED[other_h], relation_RD[r], entity_ED[other_t])
         loss = near + margin - far
         loss_B[i] = np.float32(0) if loss <= 0 else loss  # what is not a number stays so
     grad_entity_ED[:] = 0

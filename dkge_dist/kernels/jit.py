@@ -1,6 +1,7 @@
 """The one place that decides how kernels are compiled.
 
 All of them release the GIL and are cached on disk. `parallel_kernel` is for loops over independent rows (`prange`).
+None may reorder sums: see `sums`.
 The thread-safe request matters: numba's fallback layer aborts the process when two Python threads run kernels at
 once, which the batch prefetcher does.
 
@@ -25,7 +26,6 @@ from numba import njit, prange
 from dkge_dist.types import Array
 
 __all__ = [
-    "fast_parallel_kernel",
     "frozen",
     "kernel",
     "parallel_kernel",
@@ -57,15 +57,7 @@ def parallel_kernel(function: F) -> F:
     return _compiled(function, parallel=True)
 
 
-def fast_parallel_kernel(function: F) -> F:
-    """A parallel kernel on floats whose sums may be reordered and fused, so that they use the whole vector units.
-
-    The order is fixed at compile time: one machine gives one result, also with another number of threads.
-    """
-    return _compiled(function, parallel=True, fastmath={"reassoc", "contract", "nsz"})
-
-
-def _compiled(function: F, parallel: bool = False, fastmath: set[str] | bool = False) -> F:
+def _compiled(function: F, parallel: bool = False) -> F:
     """Compile lazily, cached in a folder of its own.
 
     Numba's cache notices when the file of a kernel changes, but not the file of a step that was compiled into it: after
@@ -74,7 +66,7 @@ def _compiled(function: F, parallel: bool = False, fastmath: set[str] | bool = F
     before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
     numba.config.CACHE_DIR = _cache_folder(Path(function.__code__.co_filename))  # type: ignore[attr-defined]
     try:
-        return cast(F, njit(cache=True, nogil=True, parallel=parallel, fastmath=fastmath)(function))
+        return cast(F, njit(cache=True, nogil=True, parallel=parallel)(function))
     finally:
         numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
 

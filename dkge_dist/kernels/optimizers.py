@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from dkge_dist.kernels.jit import fast_parallel_kernel, prange
+from dkge_dist.kernels.jit import parallel_kernel, prange
+from dkge_dist.kernels.sums import dot
 
 
-@fast_parallel_kernel
+@parallel_kernel
 def adagrad_rows(table_RD, state_R, rows_U, grad_UD, rate, epsilon):  # type: ignore[no-untyped-def]
     """Row-wise Adagrad: one accumulated mean square a row instead of one a number. Rows are distinct."""
     dim = grad_UD.shape[1]
     for u in prange(rows_U.shape[0]):
         row = rows_U[u]
-        square = np.float32(0)
-        for d in range(dim):
-            square += grad_UD[u, d] * grad_UD[u, d]
-        state_R[row] += square / dim
+        state_R[row] += dot(grad_UD[u], grad_UD[u]) / dim
         step = rate / (np.sqrt(state_R[row]) + epsilon)
         for d in range(dim):
             table_RD[row, d] -= step * grad_UD[u, d]
 
 
-@fast_parallel_kernel
+@parallel_kernel
 def sgd_rows(table_RD, rows_U, grad_UD, rate):  # type: ignore[no-untyped-def]
     """Plain gradient descent on distinct rows."""
     for u in prange(rows_U.shape[0]):

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dkge_dist.kernels.adjacency import RaggedContexts
-from dkge_dist.kernels.jit import fast_parallel_kernel, frozen, parallel_kernel, prange, subkernel
+from dkge_dist.kernels.jit import frozen, parallel_kernel, prange, subkernel
+from dkge_dist.kernels.sums import dot
 from dkge_dist.kernels.triples import group
 from dkge_dist.types import OFFSET, ROW, Array
 
@@ -48,7 +49,7 @@ def resolve_places(contexts: RaggedContexts, place_row: Array, rows: int) -> Pla
     return Places(*(frozen(column) for column in (*columns, place_row, row_ptr, row_place)))
 
 
-@fast_parallel_kernel
+@parallel_kernel
 def aggregate(places, rows_UD, out_MD):  # type: ignore[no-untyped-def]
     """out = ReLU(Â rows[place_row])."""
     dim = rows_UD.shape[1]
@@ -64,7 +65,7 @@ def aggregate(places, rows_UD, out_MD):  # type: ignore[no-untyped-def]
             out_MD[place, d] = max(out_MD[place, d], np.float32(0))
 
 
-@fast_parallel_kernel
+@parallel_kernel
 def aggregate_backward(places, out_MD, grad_MD, grad_UD):  # type: ignore[no-untyped-def]
     """Gradient of `aggregate` by its rows; Â is symmetric, so the same entries lead back. Overwrites `grad_MD`."""
     dim = grad_UD.shape[1]
@@ -110,7 +111,7 @@ def _largest(indptr, first, last):  # type: ignore[no-untyped-def]
     return size
 
 
-@fast_parallel_kernel
+@parallel_kernel
 def attend(places, rows_UD, query_BD, attention_M, out_BD):  # type: ignore[no-untyped-def]
     """With H = ReLU(Â rows[place_row]): attention = softmax over each context of H · query, out = Σ attention H.
 
@@ -125,9 +126,7 @@ def attend(places, rows_UD, query_BD, attention_M, out_BD):  # type: ignore[no-u
             _hidden(places, rows_UD, begin, end, hidden_nD)
             top = np.float32(-np.inf)
             for i in range(end - begin):
-                score = np.float32(0)
-                for d in range(dim):
-                    score += hidden_nD[i, d] * query_BD[b, d]
+                score = dot(hidden_nD[i], query_BD[b])
                 attention_M[begin + i] = score
                 top = max(top, score)
             total = np.float32(0)
@@ -142,7 +141,7 @@ def attend(places, rows_UD, query_BD, attention_M, out_BD):  # type: ignore[no-u
                     out_BD[b, d] += attention_M[begin + i] * hidden_nD[i, d]
 
 
-@fast_parallel_kernel
+@parallel_kernel
 def attend_backward(places, rows_UD, query_BD, attention_M, grad_BD, grad_MD, grad_query_BD, grad_UD):  # type: ignore[no-untyped-def]
     """Gradients of `attend` by query and rows; Â is symmetric, so the same entries lead back. `grad_MD` is scratch."""
     contexts, dim = grad_BD.shape
@@ -155,11 +154,8 @@ def attend_backward(places, rows_UD, query_BD, attention_M, grad_BD, grad_MD, gr
             _hidden(places, rows_UD, begin, end, hidden_nD)
             mean = np.float32(0)
             for i in range(end - begin):
-                share = np.float32(0)
-                for d in range(dim):
-                    share += grad_BD[b, d] * hidden_nD[i, d]
-                slope_n[i] = share
-                mean += attention_M[begin + i] * share
+                slope_n[i] = dot(grad_BD[b], hidden_nD[i])
+                mean += attention_M[begin + i] * slope_n[i]
             for d in range(dim):
                 grad_query_BD[b, d] = 0
             for i in range(end - begin):
