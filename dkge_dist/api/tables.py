@@ -95,6 +95,8 @@ def sharded(
             yield table
         except ShardLostError as error:
             raise DkgeError(f"{error}; {store.path} is as it was, and the same command starts again") from None
+        finally:
+            table.close()
 
 
 def _moved(table: RayTable) -> Report:

@@ -300,7 +300,7 @@ class Channel:
         self.socket.close()
 
     def __del__(self) -> None:
-        # A table is not closed: with the last who refers to it, its connections are gone.
+        # A worker's table is not closed: with the last who refers to it, its connections are gone.
         self.socket.close()
 
     def _fill(self, into: memoryview) -> None:

@@ -123,6 +123,11 @@ class RayTable:
             except (OSError, EOFError) as error:
                 raise ShardLostError(f"a shard cannot be reached: {error}") from None
 
+    def close(self) -> None:
+        """Hang up on all shards."""
+        for connection in self._connections:
+            connection.close()
+
     def _pull(self, shard: int, wanted: Places, after: int, corrected_by: tuple[int, int] | None = None) -> Call:
         return self._ask(shard, pull_request(wanted, after, corrected_by), read_pulled)
 

@@ -128,7 +128,7 @@ class Connection:
         self._broken = 0  # How often in a row the connection broke before any answer came.
         self._channel = self._connected()
         self._is_far = self._channel.socket.family != socket.AF_UNIX
-        self._coming: SimpleQueue[Asked] = SimpleQueue()
+        self._coming: SimpleQueue[Asked | None] = SimpleQueue()
         if self._is_far:
             Thread(target=self._read, daemon=True, name=f"shard-{shard}").start()
 
@@ -146,6 +146,13 @@ class Connection:
             raise
         channel.close()
         raise ShardLostError(f"shard {self.shard} has been restarted or belongs to another attempt by now")
+
+    def close(self) -> None:
+        """Hang up. Nothing is asked any more."""
+        with self._sending:
+            self._lost = f"the connection to shard {self.shard} is closed"
+            self._channel.close()
+        self._coming.put(None)
 
     def ask(self, request: Message) -> Asked:
         """Send a request; its answer comes later."""
@@ -199,6 +206,8 @@ class Connection:
     def _read(self) -> None:
         while True:
             asked = self._coming.get()
+            if asked is None:
+                return
             try:
                 self.answer(asked)
             except ShardLostError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -315,3 +316,16 @@ def test_what_is_none_of_ours_is_hung_up_on_and_harms_nobody(words: bytes) -> No
             told = stranger.recv(1 << 16)
             assert told == b"" or channel.PREFIX.unpack_from(told)[4] == 0, "not welcome"
     pull(connect(listener)).result()
+
+
+def test_nothing_is_asked_of_a_closed_connection(far: bool) -> None:
+    """And nobody waits on it: the thread that reads answers from another machine ends."""
+    connection = connect(listening(shard()), far)
+    pull(connection).result()
+    connection.close()
+    with pytest.raises(ShardLostError, match="the connection to shard 0 is closed"):
+        pull(connection).result()
+    readers = [thread for thread in threading.enumerate() if thread.name == "shard-0"]
+    for reader in readers:
+        reader.join(10)
+        assert not reader.is_alive()
