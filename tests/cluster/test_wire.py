@@ -320,12 +320,14 @@ def test_what_is_none_of_ours_is_hung_up_on_and_harms_nobody(words: bytes) -> No
 
 def test_nothing_is_asked_of_a_closed_connection(far: bool) -> None:
     """And nobody waits on it: the thread that reads answers from another machine ends."""
+    before = set(threading.enumerate())
     connection = connect(listening(shard()), far)
     pull(connection).result()
+    readers = [thread for thread in set(threading.enumerate()) - before if thread.name == "shard-0"]
+    assert len(readers) == far
     connection.close()
     with pytest.raises(ShardLostError, match="the connection to shard 0 is closed"):
         pull(connection).result()
-    readers = [thread for thread in threading.enumerate() if thread.name == "shard-0"]
     for reader in readers:
         reader.join(10)
         assert not reader.is_alive()
