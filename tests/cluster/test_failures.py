@@ -264,14 +264,6 @@ def soon(happens: Callable[[], bool], seconds: float = 120) -> None:
         time.sleep(0.1)
 
 
-def train_apart(store: Path, words: list[str]) -> None:
-    """In a process of its own, as workers are. The first of two compiles kernels if need be: code that was compiled in
-    a process was seen to round its last bit in another way than the same code read from numba's cache."""
-    subprocess.run(
-        [sys.executable, "-m", "dkge_dist.cli", "train", str(store), *words, "--json"], check=True, capture_output=True
-    )
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_a_training_survives_twenty_accidents_at_random_moments(tmp_path: Path, nodes: Nodes) -> None:
@@ -280,8 +272,7 @@ def test_a_training_survives_twenty_accidents_at_random_moments(tmp_path: Path, 
     rng = random.Random(seed)
     words = [*WORDS, "train.max_epochs=400", "train.eval_every=100", "train.checkpoint_seconds=1"]
     undisturbed, store = store_of(tmp_path / "one"), store_of(tmp_path / "other")
-    train_apart(store_of(tmp_path / "first"), [*words, "train.max_epochs=1"])
-    train_apart(undisturbed, words)
+    api.train(undisturbed, settings=words)
     accidents: dict[str, Callable[[], object]] = {
         "shard": lambda: kill("ShardActor"),
         "worker": lambda: kill("RayTrainWorker"),
