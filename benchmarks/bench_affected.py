@@ -17,11 +17,11 @@ from benchmarks.report import median_seconds, options, publish
 from dkge_dist.graph.affected import GraphState, find_affected
 from dkge_dist.graph.diff import Change, Diff
 from dkge_dist.graph.relation_paths import PathCounts
-from dkge_dist.graph.synth import PRESETS, EvolvingGraph
 from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.store.store import Store
+from dkge_dist.synth import PRESETS, EvolvingGraph
 from dkge_dist.types import ROW, Array, Split, Triples
 
 SAMPLING = Sampling(seed=7, cap=35, hops=1)

@@ -21,7 +21,7 @@ from benchmarks.bench_online import interval, ranks
 from benchmarks.movies import movies
 from benchmarks.report import RESULTS, options, publish
 from dkge_dist import api
-from dkge_dist.evaluate.link_prediction import metrics
+from dkge_dist.evaluation.link_prediction import metrics
 from dkge_dist.types import Array
 
 Ranks = dict[int, tuple[Array, Array]]

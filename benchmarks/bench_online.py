@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.published import TIME_LIMIT, add_source, online_words, published_store, trained
 from benchmarks.report import options, publish
 from dkge_dist import api
-from dkge_dist.evaluate.link_prediction import Joint, Protocol, known_triples, metrics, rank
+from dkge_dist.evaluation.link_prediction import Joint, Protocol, known_triples, metrics, rank
 from dkge_dist.kernels.triples import contains
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import load_table

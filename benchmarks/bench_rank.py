@@ -15,7 +15,7 @@ from benchmarks.movies import store_of
 from benchmarks.published import add_source, published_store
 from benchmarks.report import median_seconds, options, publish
 from dkge_dist import api
-from dkge_dist.evaluate.link_prediction import Joint, known_triples, rank
+from dkge_dist.evaluation.link_prediction import Joint, known_triples, rank
 from dkge_dist.kernels.csr import incoming, outgoing
 from dkge_dist.kernels.ranks import known_answers
 from dkge_dist.store.store import Store
@@ -52,13 +52,13 @@ def by_cdist(joint: Joint, triples: Triples, known: Triples) -> Array:
         (head + relation, triples.tail, outgoing(known, rows), triples.head),
         (tail - relation, triples.head, incoming(known, rows), triples.tail),
     ):
-        skips = known_answers(adjacency, anchors, triples.relation, true)
+        filtered = known_answers(adjacency, anchors, triples.relation, true)
         for first in range(0, triples.count, CHUNK):
             some = slice(first, min(first + CHUNK, triples.count))
             distances = torch.cdist(torch.from_numpy(query[some]), table, p=1)
             mine = distances[torch.arange(distances.shape[0]), torch.from_numpy(place[true[some]])]
             for q in range(distances.shape[0]):
-                left_out = skips.rows[skips.indptr[first + q] : skips.indptr[first + q + 1]]
+                left_out = filtered.rows[filtered.indptr[first + q] : filtered.indptr[first + q + 1]]
                 distances[q, torch.from_numpy(place[left_out])] = torch.inf
             closer = (distances < mine[:, None]).sum(1)
             equal = (distances == mine[:, None]).sum(1)

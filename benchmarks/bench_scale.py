@@ -21,7 +21,7 @@ from benchmarks.report import options, publish
 from dkge_dist.api.training import Prepared, prepare, use_machine
 from dkge_dist.config import load_settings
 from dkge_dist.store.store import Store
-from dkge_dist.train.learner import Rates
+from dkge_dist.training.learner import Rates
 
 BATCH = 4000
 ROUNDS = 5

@@ -27,11 +27,11 @@ from dkge_dist.api.training import Ground, assemble, local_tables, start_of, use
 from dkge_dist.cluster.session import Place, connected, shard_actors
 from dkge_dist.cluster.table import RayTable
 from dkge_dist.config import Settings, load_settings
-from dkge_dist.shards.plan import ShardPlan
-from dkge_dist.shards.shard import Field
 from dkge_dist.store.store import Store
-from dkge_dist.train.checkpoints import Checkpoints
-from dkge_dist.train.trainer import Trainer
+from dkge_dist.tables.plan import ShardPlan
+from dkge_dist.training.checkpoints import Checkpoints
+from dkge_dist.training.trainer import Trainer
+from dkge_dist.types import Field
 
 
 def epoch(ground: Ground, settings: Settings, tables: Any, idle: set[int]) -> dict[str, float]:

@@ -30,16 +30,16 @@ from benchmarks.report import median_seconds, options, publish
 from dkge_dist.api.training import Prepared, prepare, use_machine
 from dkge_dist.config import Settings, load_settings
 from dkge_dist.kernels.jit import set_threads, threads
-from dkge_dist.kernels.ragged import Places
-from dkge_dist.learn.batches import Batch
-from dkge_dist.learn.encode import encode, pull
-from dkge_dist.learn.objects import ObjectBatch
-from dkge_dist.learn.step import batch_loss
-from dkge_dist.shards.shard import Optimizer
-from dkge_dist.shards.table import LocalTable
+from dkge_dist.kernels.ragged import RaggedBatch
+from dkge_dist.learning.batches import Batch
+from dkge_dist.learning.contexts import ObjectBatch
+from dkge_dist.learning.encode import encode, pull
+from dkge_dist.learning.step import batch_loss
 from dkge_dist.store.store import Store
-from dkge_dist.train.checkpoints import Checkpoints
-from dkge_dist.train.trainer import Trainer
+from dkge_dist.tables.shard import Optimizer
+from dkge_dist.tables.table import LocalTable
+from dkge_dist.training.checkpoints import Checkpoints
+from dkge_dist.training.trainer import Trainer
 from dkge_dist.types import ROW, Array, DkgeError, Split, UsageError
 
 SOURCE = Path("../shared/data/YAGO-3SP/snapshot1")
@@ -200,7 +200,7 @@ def needs(batch: Batch[ObjectBatch], dim: int) -> tuple[float, float]:
 
 def _sizes(part: ObjectBatch) -> tuple[int, int, int, int, int]:
     """Objects, distinct context rows, distinct features made of those, places, entries."""
-    assert isinstance(part.places, Places)
+    assert isinstance(part.places, RaggedBatch)
     features = part.places.row_ptr.shape[0] - 1
     entries = part.places.entry_place.shape[0]
     return part.rows.shape[0], part.vertex_rows.shape[0], features, part.places.place_row.shape[0], entries

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -44,7 +45,7 @@ class TrainSettings(Section):
         Field(description="negatives shared by a batch and scored on both sides, or one Bernoulli negative a triple"),
     ] = "shared"
     negatives: Annotated[int, Field(ge=1, le=1_000_000, description="shared negatives of a batch")] = 1024
-    correct_sampling: Annotated[
+    logq_correction: Annotated[
         bool, Field(description="a shared negative weighs as many entities as it stands for")
     ] = True
     loss: Literal["softmax", "self_adversarial", "margin"] = "softmax"
@@ -82,9 +83,10 @@ RETRAIN = r"^(never|mrr_drop > [0-9]+(\.[0-9]+)?%|every [1-9][0-9]* nights)$"
 class OnlineSettings(Section):
     """Learning what a night changed."""
 
-    literal: Annotated[
-        bool, Field(description="affected: only objects with another context, not all end points of changed triples")
-    ] = False
+    affected_by: Annotated[
+        Literal["context", "endpoints"],
+        Field(description="affected: objects whose context changed; `endpoints` adds all ends of changed triples"),
+    ] = "endpoints"
     batch_size: Annotated[int, Field(ge=1, le=10_000_000)] = 1000
     optimizer: Literal["adagrad", "sgd"] = "adagrad"
     learning_rate: Annotated[float, Field(gt=0, le=1e6)] = 0.025
@@ -132,9 +134,9 @@ PRESETS: dict[str, dict[str, Any]] = {
         "train.schedule": "constant",
         "train.init_scale": 1.0,
         "train.hide_targets": False,
-        "train.correct_sampling": False,
+        "train.logq_correction": False,
         "train.max_epochs": 800,
-        "online.literal": True,
+        "online.affected_by": "context",
         "online.batch_size": 500,
         "online.optimizer": "sgd",
         "online.learning_rate": 0.005,
@@ -154,7 +156,7 @@ def load_settings(path: Path | None = None, overrides: Iterable[str] = (), prese
 
 def settings_of_model(stored: dict[str, Any], path: Path | None = None, overrides: Iterable[str] = ()) -> Settings:
     """The settings that a model was learnt with, then the file, then the words; what belongs to it may not change."""
-    learnt_with = dict(_flat(stored))
+    learnt_with = dict(_current_name(key, value) for key, value in _flat(stored))
     given = _given(path, overrides)
     for key, value in given.items():
         if key.partition(".")[0] in OF_THE_MODEL and value != learnt_with.get(key):
@@ -173,17 +175,18 @@ def _given(path: Path | None, overrides: Iterable[str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
     if path is not None:
         for key, value in _flat(_read_yaml(path)):
-            _refuse_unknown(key, str(path))
+            key, value = _renamed(key, value, str(path))
             values[key] = value
     for word in overrides:
         key, equals, text = word.partition("=")
         if not equals:
             raise UsageError(f"{word!r}: settings are given as key=value")
-        _refuse_unknown(key, "command line")
         try:
-            values[key] = yaml.safe_load(text)
+            value = yaml.safe_load(text)
         except yaml.YAMLError:
             raise UsageError(f"setting {key}={text!r}: not a YAML value") from None
+        key, value = _renamed(key, value, "command line")
+        values[key] = value
     return values
 
 
@@ -241,6 +244,31 @@ def _nested(values: dict[str, Any]) -> dict[str, Any]:
             target = target.setdefault(group, {})
         target[last] = value
     return nested
+
+
+RENAMED: dict[str, tuple[str, dict[Any, Any]]] = {
+    "train.correct_sampling": ("train.logq_correction", {}),
+    "online.literal": ("online.affected_by", {True: "context", False: "endpoints"}),
+}
+"""Settings of the release before, by their old names: the new name, and what old values are called now."""
+
+
+def _current_name(key: str, value: Any) -> tuple[str, Any]:
+    """A setting under the name that it has now."""
+    if key not in RENAMED:
+        return key, value
+    name, values = RENAMED[key]
+    return name, values.get(value, value)
+
+
+def _renamed(key: str, value: Any, where: str) -> tuple[str, Any]:
+    """A known setting under the name that it has now; an old name is still read, with a warning."""
+    name, value = _current_name(key, value)
+    if name != key:
+        # A FutureWarning is one that Python shows to users by default.
+        warnings.warn(f"{where}: the setting {key!r} is called {name!r} now", FutureWarning, stacklevel=2)
+    _refuse_unknown(name, where)
+    return name, value
 
 
 def _refuse_unknown(key: str, where: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +38,14 @@ class Split(IntEnum):
     def label(self) -> str:
         """The name in files and in JSON: train, valid or test."""
         return self.name.lower()
+
+
+class Field(StrEnum):
+    """The vectors that an object has: o^k, o^c, and o* materialised. The values name tables in stores."""
+
+    KNOWLEDGE = "knowledge"
+    CONTEXT = "context"
+    JOINT = "joint"
 
 
 class Triples(NamedTuple):

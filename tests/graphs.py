@@ -14,7 +14,7 @@ from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.holdout import HeldOut
 from dkge_dist.graph.labels import Labels
 from dkge_dist.graph.snapshot import Snapshot
-from dkge_dist.graph.succession import Succession, by_change, by_splits, by_union
+from dkge_dist.graph.source_diff import SnapshotDiff, by_change, by_splits, by_union
 from dkge_dist.store.manifest import Manifest
 from dkge_dist.store.models import load_learnt
 from dkge_dist.store.store import Store
@@ -149,19 +149,19 @@ class Chain:
         self.content = NOTHING
         self._ever_trained: set[Labelled] = set()
 
-    def full(self, triples: Iterable[Labelled], wanted: HeldOut | None = None) -> Succession:
+    def full(self, triples: Iterable[Labelled], wanted: HeldOut | None = None) -> SnapshotDiff:
         """A whole snapshot without splits."""
         given = rows(triples, self.names)
         return self._take(by_union(self.snapshot, given, wanted or HeldOut(), self.names, self._trained))
 
-    def change(self, signed: Iterable[tuple[str, Labelled]], wanted: HeldOut | None = None) -> Succession:
+    def change(self, signed: Iterable[tuple[str, Labelled]], wanted: HeldOut | None = None) -> SnapshotDiff:
         """A change file: `+` or `-` and a triple, in order."""
         signed = list(signed)
         deleted = np.array([sign == "-" for sign, _ in signed], bool)
         given = rows([triple for _, triple in signed], self.names)
         return self._take(by_change(self.snapshot, given, deleted, wanted or HeldOut(), self.names, self._trained))
 
-    def splits(self, given: dict[Split, list[Labelled]]) -> Succession:
+    def splits(self, given: dict[Split, list[Labelled]]) -> SnapshotDiff:
         """A whole snapshot that brings its splits."""
         train, valid, test = (rows(given.get(split, []), self.names) for split in Split)
         return self._take(by_splits(self.snapshot, (train, valid, test)))
@@ -170,12 +170,12 @@ class Chain:
     def state(self) -> dict[Split, set[Labelled]]:
         return {split: labelled(self.snapshot.triples(split), self.names) for split in Split}
 
-    def _take(self, succession: Succession) -> Succession:
+    def _take(self, snapshot_diff: SnapshotDiff) -> SnapshotDiff:
         entities, relations = self.names
-        self.content = content_after(self.content, succession.diff, *self.names)
-        self.snapshot = self.snapshot.after(succession.diff, len(entities), len(relations))
+        self.content = content_after(self.content, snapshot_diff.diff, *self.names)
+        self.snapshot = self.snapshot.after(snapshot_diff.diff, len(entities), len(relations))
         self._ever_trained |= self.state[Split.TRAIN]
-        return succession
+        return snapshot_diff
 
     def _trained(self, triples: Triples) -> np.ndarray:
         columns = self.names[0].labels(triples.head), self.names[1].labels(triples.relation)

@@ -28,7 +28,7 @@ def canonical(triples: Iterable[Triple]) -> list[Triple]:
     return sorted(set(triples), key=lambda triple: (triple[0], triple[2], triple[1]))
 
 
-def take_greedily(triples: Sequence[Triple], count: int) -> list[int]:
+def removable_triples(triples: Sequence[Triple], count: int) -> list[int]:
     """The first `count` positions that can go, in order, so that whoever stood in a triple still does."""
     left = dict(enumerate(triples))
     taken: list[int] = []

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dkge_dist.config import PRESETS, ContextSettings, Settings, known_keys, load_settings
+from dkge_dist.config import PRESETS, ContextSettings, Settings, known_keys, load_settings, settings_of_model
 from dkge_dist.types import UsageError
 
 ROOT = Path(__file__).parent.parent
@@ -241,3 +241,28 @@ def test_values_of_a_training_that_cannot_be(word: str) -> None:
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_file_that_comes_with_the_program_loads(path: Path) -> None:
     load_settings(path)
+
+
+@pytest.mark.parametrize(
+    ("old", "key", "value"),
+    [
+        ("train.correct_sampling=false", "train.logq_correction", False),
+        ("online.literal=true", "online.affected_by", "context"),
+        ("online.literal=false", "online.affected_by", "endpoints"),
+    ],
+)
+def test_an_old_name_of_a_setting_is_read_with_a_warning(old: str, key: str, value: object) -> None:
+    with pytest.warns(FutureWarning, match=f"is called '{key}' now"):
+        settings = load_settings(overrides=[old])
+    section, name = key.split(".")
+    assert getattr(getattr(settings, section), name) == value
+
+
+def test_settings_of_an_older_model_have_their_new_names() -> None:
+    stored = Settings().model_dump(mode="json")
+    stored["train"]["correct_sampling"] = not stored["train"].pop("logq_correction")
+    stored["online"].pop("affected_by")
+    stored["online"]["literal"] = True
+    settings = settings_of_model(stored)
+    assert not settings.train.logq_correction
+    assert settings.online.affected_by == "context"

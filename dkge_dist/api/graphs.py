@@ -18,7 +18,6 @@ from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.holdout import HeldOut
 from dkge_dist.graph.relation_paths import PathCounts
 from dkge_dist.graph.sources.detect import SourceOptions, open_source
-from dkge_dist.graph.synth import PRESETS, write_synth
 from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.kernels.jit import set_threads
@@ -27,6 +26,7 @@ from dkge_dist.store.ingest import IngestOptions
 from dkge_dist.store.ingest import ingest as ingest_source
 from dkge_dist.store.manifest import Manifest, ModelManifest, RollbackManifest, SnapshotManifest
 from dkge_dist.store.store import Store
+from dkge_dist.synth import PRESETS, write_synth
 from dkge_dist.types import Split, Triples, UsageError
 
 

@@ -13,20 +13,19 @@ import numpy as np
 from dkge_dist.api.places import place_of
 from dkge_dist.api.reports import PathLike, Report, since
 from dkge_dist.api.tables import sharded
-from dkge_dist.evaluate.breakdown import by_category, by_relation
-from dkge_dist.evaluate.link_prediction import Joint, JointVectors, Protocol, Ranks, known_triples, metrics, rank
-from dkge_dist.evaluate.question_answering import nearest
+from dkge_dist.evaluation.answers import nearest
+from dkge_dist.evaluation.breakdown import by_category, by_relation
+from dkge_dist.evaluation.link_prediction import Joint, JointVectors, Protocol, Ranks, known_triples, metrics, rank
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.labels import Labels
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.kernels.jit import set_threads
 from dkge_dist.kernels.triples import contains
-from dkge_dist.shards.shard import Field
 from dkge_dist.store.export import Format, Vectors, write_vectors
 from dkge_dist.store.manifest import ModelManifest
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import blocks, load_table
-from dkge_dist.types import ROW, Array, DkgeError, Split, Triples, UsageError
+from dkge_dist.types import ROW, Array, DkgeError, Field, Split, Triples, UsageError
 
 if TYPE_CHECKING:
     from dkge_dist.cluster.ranking import ShardedJoint

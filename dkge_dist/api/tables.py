@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dkge_dist.api.reports import Report
-from dkge_dist.shards.plan import ShardPlan
-from dkge_dist.shards.shard import TRAINED, Field, Shard
-from dkge_dist.shards.table import LocalTable, Table
 from dkge_dist.store.manifest import ModelManifest, TableEntry
 from dkge_dist.store.models import Deltas
 from dkge_dist.store.storage import Staging
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import load_table, save_delta
-from dkge_dist.types import Array, DkgeError
+from dkge_dist.tables.plan import ShardPlan
+from dkge_dist.tables.shard import TRAINED, Shard
+from dkge_dist.tables.table import LocalTable, Table
+from dkge_dist.types import Array, DkgeError, Field
 
 if TYPE_CHECKING:
     from dkge_dist.cluster.session import Place

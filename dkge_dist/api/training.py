@@ -17,7 +17,7 @@ import torch
 from dkge_dist.api.places import place_of
 from dkge_dist.api.reports import PathLike, Progress, Report, since
 from dkge_dist.config import Settings, load_settings
-from dkge_dist.evaluate.validation import Validation
+from dkge_dist.evaluation.validation import Validation
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.relation_paths import PathCounts
 from dkge_dist.graph.snapshot import Snapshot
@@ -25,25 +25,25 @@ from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.batches import bernoulli_head_chance
 from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.kernels.jit import set_threads, threads
-from dkge_dist.learn.batches import BatchMaker
-from dkge_dist.learn.memory import keep_freed_memory
-from dkge_dist.learn.objects import EntityContexts, Form, ObjectBatch, RelationContexts
-from dkge_dist.learn.step import Loss
+from dkge_dist.learning.batches import BatchMaker
+from dkge_dist.learning.contexts import EntityContexts, Form, ObjectBatch, RelationContexts
+from dkge_dist.learning.memory import keep_freed_memory
+from dkge_dist.learning.step import Loss
 from dkge_dist.model.dkge import Dkge
-from dkge_dist.shards.plan import ShardPlan
-from dkge_dist.shards.shard import TRAINED, Field, Shard, Start
-from dkge_dist.shards.table import LocalTable, Table
 from dkge_dist.store.history import LEARNS
 from dkge_dist.store.manifest import SnapshotManifest
-from dkge_dist.store.models import About, Tables, publish_model, save_model, save_small
+from dkge_dist.store.models import ModelMetadata, Tables, publish_model, save_model, save_small
 from dkge_dist.store.storage import Staging
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import save_table
-from dkge_dist.train.checkpoints import Checkpoints
-from dkge_dist.train.learner import Learner
-from dkge_dist.train.trainer import METRIC, DivergedError, Listener, StoppedError, Trainer
-from dkge_dist.train.trainer import Progress as Done
-from dkge_dist.types import ROW, Array, DkgeError, Split, Triples, UsageError
+from dkge_dist.tables.plan import ShardPlan
+from dkge_dist.tables.shard import TRAINED, RowInitializer, Shard
+from dkge_dist.tables.table import LocalTable, Table
+from dkge_dist.training.checkpoints import Checkpoints
+from dkge_dist.training.learner import Learner
+from dkge_dist.training.trainer import METRIC, DivergedError, Listener, StoppedError, Trainer
+from dkge_dist.training.trainer import Progress as Done
+from dkge_dist.types import ROW, Array, DkgeError, Field, Split, Triples, UsageError
 
 if TYPE_CHECKING:
     from dkge_dist.cluster.session import Place
@@ -119,7 +119,7 @@ def train_snapshot(
                 "triples_per_second": float(np.median(speeds)),
                 **learnt.facts,
             }
-            about = About(chosen.model_dump(mode="json"), done.best, facts, done.history)
+            about = ModelMetadata(chosen.model_dump(mode="json"), done.best, facts, done.history)
             with opened.storage.staging() as staging:
                 tables = (learnt.save_entities(staging, manifest.block_rows), save_small(staging, learnt.relations))
                 entry = save_model(staging, manifest.version, tables, learnt.dense, about)
@@ -329,7 +329,7 @@ def assemble(
         train.sampler,
         train.negatives,
         train.hide_targets,
-        correct_sampling=train.correct_sampling,
+        logq_correction=train.logq_correction,
         part=part,
     )
     learner = Learner(
@@ -351,13 +351,13 @@ def validation_of(valid: Triples, topology: Topology, alive: Array, settings: Se
     return Validation(valid, topology, alive, *limits, rng)
 
 
-def start_of(ground: Ground, settings: Settings, kind: int) -> Start:
+def start_of(ground: Ground, settings: Settings, kind: int) -> RowInitializer:
     """The start values of entities (0) or relations (1)."""
     rows = int(ground.digests[kind].shape[0])
-    return Start((settings.seed, kind), rows, settings.model.dim, settings.train.init_scale)
+    return RowInitializer((settings.seed, kind), rows, settings.model.dim, settings.train.init_scale)
 
 
-def _start_values(start: Start) -> dict[Field, Array]:
+def _start_values(start: RowInitializer) -> dict[Field, Array]:
     values = {field: start.run(field, 0, start.rows) for field in TRAINED}
     return {**values, Field.JOINT: np.zeros((start.rows, start.dim), np.float32)}
 

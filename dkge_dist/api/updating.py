@@ -16,7 +16,7 @@ from dkge_dist.api.reports import PathLike, Progress, Report, since
 from dkge_dist.api.tables import save_rows, tables_here, tables_on
 from dkge_dist.api.training import use_machine, validation_of
 from dkge_dist.config import Settings, settings_of_model
-from dkge_dist.evaluate.validation import Validation
+from dkge_dist.evaluation.validation import Validation
 from dkge_dist.graph.affected import GraphState, find_affected
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.relation_paths import PathCounts
@@ -24,19 +24,17 @@ from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.batches import bernoulli_head_chance
 from dkge_dist.kernels.contexts import Sampling
-from dkge_dist.learn.batches import BatchMaker
-from dkge_dist.learn.objects import EntityContexts, RelationContexts
-from dkge_dist.learn.step import Loss
+from dkge_dist.learning.batches import BatchMaker
+from dkge_dist.learning.contexts import EntityContexts, RelationContexts
+from dkge_dist.learning.step import Loss
 from dkge_dist.model.dkge import Dkge
-from dkge_dist.online.objects import OnlineObjects
+from dkge_dist.online.encoder import OnlineObjects
 from dkge_dist.online.plan import ObjectPlan, RelationIndex, UpdatePlan, plan_update
 from dkge_dist.online.start import random_start
 from dkge_dist.online.updater import Updated, Updater
-from dkge_dist.shards.shard import Field
-from dkge_dist.shards.table import Table
 from dkge_dist.store.manifest import ModelManifest, SnapshotManifest
 from dkge_dist.store.models import (
-    About,
+    ModelMetadata,
     ModelReplacedError,
     load_dense,
     publish_model,
@@ -45,7 +43,8 @@ from dkge_dist.store.models import (
     wants_compaction,
 )
 from dkge_dist.store.store import Store
-from dkge_dist.types import ROW, Array, DkgeError, Split, Triples
+from dkge_dist.tables.table import Table
+from dkge_dist.types import ROW, Array, DkgeError, Field, Split, Triples
 
 Digests = tuple[Array, Array]
 FINE = 6
@@ -136,7 +135,9 @@ def update(
             )
             report |= tables.moved(report["shards_touched"])
             counted = {key: report[key] for key in ("added", "deleted", *todo.summary(), "epochs", "shards_touched")}
-            about = About(chosen.model_dump(mode="json"), metrics, {"origin": "online", **counted}, done.history)
+            about = ModelMetadata(
+                chosen.model_dump(mode="json"), metrics, {"origin": "online", **counted}, done.history
+            )
             entry = save_update(staging, parent, target.version, rows, deltas, about)
             published = publish_model(opened, entry, since(began), in_force)
     report["publish_seconds"] = since(publishing, FINE)
@@ -155,7 +156,7 @@ def _plan(night: Night, settings: Settings) -> tuple[GraphState, UpdatePlan]:
     online = settings.online
     limit = online.max_triples_per_object
     return state, plan_update(
-        night.diff, affected, state.topology, night.by_relation, online.literal, limit, settings.seed
+        night.diff, affected, state.topology, night.by_relation, online.affected_by, limit, settings.seed
     )
 
 
@@ -255,7 +256,7 @@ def _learn(
         settings.train.negatives,
         hide_targets=settings.train.hide_targets,
         frequent=night.by_relation.train,
-        correct_sampling=settings.train.correct_sampling,
+        logq_correction=settings.train.logq_correction,
     )
     limits = (settings.online.valid_triples, settings.online.valid_candidates)
     rng = np.random.default_rng([settings.seed, 3])

@@ -10,7 +10,7 @@ from typing import Any
 
 from dkge_dist import api
 from dkge_dist.cli.output import progress_bar, table
-from dkge_dist.cli.shows import show_answers, show_evaluation
+from dkge_dist.cli.render import render_answers, render_evaluation
 
 
 def run_demo(folder: Path | None = None, quiet: bool = False) -> dict[str, Any]:
@@ -36,10 +36,10 @@ def run_demo(folder: Path | None = None, quiet: bool = False) -> dict[str, Any]:
         predicted = api.evaluate(store)
         asked = [_ask(store, *question) for question in _questions(movies / "snapshot-000.tsv")]
         if not quiet:
-            show_evaluation(predicted)
+            render_evaluation(predicted)
             say("\nA few questions:")
             for question in asked:
-                show_answers(question)
+                render_answers(question)
             say("\nNow the nights, each learnt online:")
         nights = [api.nightly(store, night) for night in sorted(movies.glob("night-*.changes"))]
         again = [_ask(store, question["head"], question["relation"]) for question in asked]
@@ -48,10 +48,10 @@ def run_demo(folder: Path | None = None, quiet: bool = False) -> dict[str, Any]:
             columns += ["trained_triples", "epochs", "bytes_written", "seconds"]
             table([c.replace("_", " ") for c in columns], [[night["update"][c] for c in columns] for night in nights])
             say("")
-            show_evaluation(nights[-1]["evaluate"]["test"])
+            render_evaluation(nights[-1]["evaluate"]["test"])
             say("\nThe same questions after the last night:")
             for question in again:
-                show_answers(question)
+                render_answers(question)
         checked = api.check(store)
         state = "sound" if checked["ok"] else "DAMAGED"
         say(f"\nThe store is {state}: {checked['bytes']:,} bytes in {checked['parts']} parts.")

@@ -11,16 +11,16 @@ from typing import Annotated, Any, Literal
 import typer
 
 from dkge_dist.cli.output import emit, print_json, progress_bar, stop_requested
-from dkge_dist.cli.shows import (
+from dkge_dist.cli.render import (
     in_words,
-    show_answers,
-    show_diff,
-    show_evaluation,
-    show_ingested,
-    show_log,
-    show_night,
-    show_trained,
-    show_update,
+    render_answers,
+    render_diff,
+    render_evaluation,
+    render_ingested,
+    render_log,
+    render_night,
+    render_trained,
+    render_update,
 )
 from dkge_dist.types import DkgeError, UsageError
 
@@ -106,7 +106,7 @@ def ingest(
             store, source, format=format, name=name, valid=valid, test=test, force=force, max_bad_lines=max_bad_lines,
             onto=onto, released_after=released_after, key=key, literals=literals, progress=progress,
         )  # fmt: skip
-    emit(report, as_json, show_ingested)
+    emit(report, as_json, render_ingested)
 
 
 @app.command()
@@ -114,7 +114,7 @@ def log(store: StorePath, as_json: Json = False) -> None:
     """Show the versions of STORE."""
     from dkge_dist import api
 
-    emit(api.log(store), as_json, show_log)
+    emit(api.log(store), as_json, render_log)
 
 
 @app.command()
@@ -135,7 +135,7 @@ def diff(
     report = api.diff(
         store, old, new, out=out, examples=examples, affected=affected, config=config, settings=settings or ()
     )
-    emit(report, as_json, show_diff)
+    emit(report, as_json, render_diff)
 
 
 @app.command()
@@ -195,7 +195,7 @@ def train(
             tensorboard=tensorboard, shards=shards, workers=workers, address=address, wait_seconds=wait,
             progress=progress, stop=stop,
         )  # fmt: skip
-    emit(report, as_json, show_trained)
+    emit(report, as_json, render_trained)
 
 
 @app.command()
@@ -219,7 +219,7 @@ def update(
             store, to=to, since_version=since, plan=plan, config=config, settings=settings or (), shards=shards,
             address=address, wait_seconds=wait, progress=progress, stop=stop,
         )  # fmt: skip
-    emit(report, as_json, show_update)
+    emit(report, as_json, render_update)
 
 
 @app.command()
@@ -251,7 +251,7 @@ def nightly(
             onto=onto, since_version=since, config=config, settings=settings or (), shards=shards, workers=workers,
             address=address, wait_seconds=wait, progress=progress, stop=stop,
         )  # fmt: skip
-    emit(report, as_json, show_night)
+    emit(report, as_json, render_night)
 
 
 @app.command()
@@ -315,7 +315,7 @@ def evaluate(
         store, version=version, split=split, protocol=protocol, relations=relations, categories=categories,
         threads=threads, shards=shards, address=address, wait_seconds=wait,
     )  # fmt: skip
-    emit(report, as_json, show_evaluation)
+    emit(report, as_json, render_evaluation)
 
 
 @app.command()
@@ -344,7 +344,7 @@ def answer(
         store, head, relation, tail=tail, top=top, version=version, batch=batch, shards=shards, address=address,
         wait_seconds=wait,
     )  # fmt: skip
-    emit(report, as_json, show_answers)
+    emit(report, as_json, render_answers)
 
 
 @app.command()

@@ -8,10 +8,9 @@ import numpy as np
 
 from dkge_dist.cluster.calls import results
 from dkge_dist.cluster.table import RayTable
-from dkge_dist.evaluate.question_answering import Answers, merged
-from dkge_dist.kernels.ranks import Skips
-from dkge_dist.shards.shard import Field
-from dkge_dist.types import OFFSET, ROW, Array
+from dkge_dist.evaluation.answers import Answers, merged
+from dkge_dist.kernels.ranks import FilteredCandidates
+from dkge_dist.types import OFFSET, ROW, Array, Field
 
 
 class ShardedJoint:
@@ -19,7 +18,7 @@ class ShardedJoint:
 
     def __init__(self, table: RayTable, relations: Array, candidates: Array) -> None:
         self.table, self.relations = table, relations
-        dealt = table.plan.deal(candidates)
+        dealt = table.plan.partition(candidates)
         self._places = [dealt.places[dealt.of(shard)] for shard in range(table.plan.shards)]
 
     @property
@@ -32,9 +31,9 @@ class ShardedJoint:
         distinct, number = np.unique(rows, return_inverse=True)
         return self.table.pull({Field.JOINT: distinct.astype(ROW)})[Field.JOINT][number]
 
-    def count_closer(self, query_QD: Array, bound_Q: Array, skips: Skips) -> tuple[Array, Array]:
+    def count_closer(self, query_QD: Array, bound_Q: Array, filtered: FilteredCandidates) -> tuple[Array, Array]:
         """How many candidates are closer to each query than its bound, and how many just as close."""
-        left_out = self._apart(skips)
+        left_out = self._apart(filtered)
         calls = [
             self.table.call(shard, "count_closer", query_QD, bound_Q, self._places[shard], left_out[shard])
             for shard in range(self.table.plan.shards)
@@ -43,14 +42,14 @@ class ShardedJoint:
         closer, equal = np.array(counts, OFFSET).sum(0)
         return closer, equal
 
-    def _apart(self, skips: Skips) -> list[Skips]:
+    def _apart(self, filtered: FilteredCandidates) -> list[FilteredCandidates]:
         """The rows that each query leaves out, by shard and place; they stay ascending."""
-        dealt = self.table.plan.deal(skips.rows)
+        dealt = self.table.plan.partition(filtered.rows)
         out = []
         for shard in range(self.table.plan.shards):
             mine = dealt.of(shard)
-            indptr = np.searchsorted(dealt.order[mine], skips.indptr)
-            out.append(Skips(indptr.astype(OFFSET), dealt.places[mine]))
+            indptr = np.searchsorted(dealt.order[mine], filtered.indptr)
+            out.append(FilteredCandidates(indptr.astype(OFFSET), dealt.places[mine]))
         return out
 
     def nearest(self, query_QD: Array, top: int) -> Answers:

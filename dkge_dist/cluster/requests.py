@@ -8,9 +8,9 @@ from typing import Literal
 import numpy as np
 
 from dkge_dist.cluster.channel import Message, Received, Room, Sent
-from dkge_dist.cluster.server import Patch, Places, Pushed, Reply, ShardServer, StaleAttemptError, Values
-from dkge_dist.shards.shard import Field, Optimizer
-from dkge_dist.types import Array, DkgeError
+from dkge_dist.cluster.server import LocalRows, Patch, Pushed, Reply, ShardServer, StaleAttemptError, Values
+from dkge_dist.tables.shard import Optimizer
+from dkge_dist.types import Array, DkgeError, Field
 
 PULL, PUSH, WRITE, ANSWER, ERROR = range(5)
 NOTHING = (0, 0, 0)
@@ -32,14 +32,14 @@ def _by_field(tags: Sequence[int], arrays: Sequence[Array]) -> dict[Field, Array
     return {FIELDS[tag & FIELD_OF]: array for tag, array in zip(tags, arrays, strict=True)}
 
 
-def pull_request(wanted: Places, after: int, corrected_by: tuple[int, int] | None) -> Message:
+def pull_request(wanted: LocalRows, after: int, corrected_by: tuple[int, int] | None) -> Message:
     """For `ShardServer.pull`."""
     step, rank = corrected_by or (-1, 0)
     return Message(PULL, (after, step, rank), 0.0, _tags(wanted, PLACES), list(wanted.values()))
 
 
 def push_request(
-    step: int, rank: int, gradients: Mapping[Field, tuple[Array, Sent]], optimizer: Optimizer, late: Places
+    step: int, rank: int, gradients: Mapping[Field, tuple[Array, Sent]], optimizer: Optimizer, late: LocalRows
 ) -> Message:
     """For `ShardServer.push`."""
     tags: list[int] = []
@@ -83,7 +83,7 @@ def _error(is_stale: bool, words: str) -> Message:
 
 def _pushed(server: ShardServer, attempt: str, request: Received, room: Room) -> Message:
     gradients: Pushed = {}
-    late: Places = {}
+    late: LocalRows = {}
     tags, arrays = request.tags, request.arrays
     for number, tag in enumerate(tags):
         if tag < VALUES:

@@ -19,17 +19,17 @@ import numpy as np
 
 from dkge_dist.cluster.channel import Room, Shape
 from dkge_dist.cluster.wire import is_same
-from dkge_dist.evaluate.question_answering import Answers, nearest
+from dkge_dist.evaluation.answers import Answers, nearest
 from dkge_dist.kernels.jit import set_threads
-from dkge_dist.kernels.ranks import Skips, count_closer
-from dkge_dist.shards.plan import ShardPlan
-from dkge_dist.shards.shard import TRAINED, Field, Optimizer, Shard, Start
+from dkge_dist.kernels.ranks import FilteredCandidates, count_closer
 from dkge_dist.store.manifest import PartEntry, TableEntry
-from dkge_dist.store.storage import LocalStorage, Part, Staging
+from dkge_dist.store.storage import Blob, LocalStorage, Staging
 from dkge_dist.store.tables import BlockIndex, blocks, save_block, save_delta
-from dkge_dist.types import Array, DkgeError
+from dkge_dist.tables.plan import ShardPlan
+from dkge_dist.tables.shard import TRAINED, Optimizer, RowInitializer, Shard
+from dkge_dist.types import Array, DkgeError, Field
 
-Places = dict[Field, Array]
+LocalRows = dict[Field, Array]
 Values = dict[Field, Array]
 Pushed = dict[Field, tuple[Array, Array]]
 
@@ -80,10 +80,10 @@ class ShardServer:
         self._world = world
         self._next = 0
         self._staged: dict[int, dict[int, Pushed]] = {}
-        self._early: dict[int, Places] = {}
+        self._early: dict[int, LocalRows] = {}
         self._patches: dict[int, dict[Field, Patch]] = {}
 
-    def open(self, attempt: str, world: int, fill: Start | Stored) -> None:
+    def open(self, attempt: str, world: int, fill: RowInitializer | Stored) -> None:
         """Begin an attempt: fill all rows, forget what was staged, refuse whoever belongs to another one."""
         with self._changed:
             self._attempt = ""
@@ -94,9 +94,9 @@ class ShardServer:
             self._attempt = attempt
             self._changed.notify_all()
 
-    def _filled(self, fill: Start | Stored) -> Values:
+    def _filled(self, fill: RowInitializer | Stored) -> Values:
         size = self.plan.size(self.number)
-        if isinstance(fill, Start):
+        if isinstance(fill, RowInitializer):
             values = {field: np.zeros((size, fill.dim), np.float32) for field in Field}
             for field in TRAINED:
                 for place, block in self._spans():
@@ -137,7 +137,7 @@ class ShardServer:
     def pull(
         self,
         attempt: str,
-        wanted: Places,
+        wanted: LocalRows,
         after: int,
         corrected_by: tuple[int, int] | None = None,
         room: Room = here,
@@ -156,7 +156,7 @@ class ShardServer:
             self._counts["pull_calls"] += 1
             return self._read(wanted, room)
 
-    def _read(self, wanted: Places, room: Room) -> Values:
+    def _read(self, wanted: LocalRows, room: Room) -> Values:
         shard = self._shard
         out = room([(places.shape[0], shard.values[field].shape[1]) for field, places in wanted.items()])
         for (field, places), into in zip(wanted.items(), out, strict=True):
@@ -175,7 +175,7 @@ class ShardServer:
         rank: int,
         gradients: Pushed,
         optimizer: Optimizer,
-        late: Places | None = None,
+        late: LocalRows | None = None,
         room: Room = here,
     ) -> Reply:
         """Give this rank's gradients to a step; answers once the step is taken."""
@@ -225,12 +225,12 @@ class ShardServer:
             self._shard.write(field, places, values)
 
     def count_closer(
-        self, attempt: str, query_QD: Array, bound_Q: Array, candidates: Array, skips: Skips
+        self, attempt: str, query_QD: Array, bound_Q: Array, candidates: Array, filtered: FilteredCandidates
     ) -> tuple[Array, Array]:
         """How many candidates (places) are closer to each query than its bound, and how many just as close."""
         with self._changed:
             self._check(attempt)
-            return count_closer(query_QD, bound_Q, self._shard.values[Field.JOINT], candidates, skips)
+            return count_closer(query_QD, bound_Q, self._shard.values[Field.JOINT], candidates, filtered)
 
     def nearest(self, attempt: str, query_QD: Array, alive: Array, top: int) -> Answers:
         """The rows (numbered as in the whole table) nearest to each query."""
@@ -239,7 +239,7 @@ class ShardServer:
             found = nearest(query_QD, [(0, self._shard.values[Field.JOINT])], alive, top)
             return Answers(self.plan.held(self.number)[found.rows].astype(found.rows.dtype), found.distances)
 
-    def save_blocks(self, attempt: str, root: Path, folder: Path) -> tuple[dict[Field, list[tuple[int, Part]]], int]:
+    def save_blocks(self, attempt: str, root: Path, folder: Path) -> tuple[dict[Field, list[tuple[int, Blob]]], int]:
         """Write all rows as parts of a store: (block, part) by field, and how many bytes were new."""
         with self._changed:
             self._check(attempt)
@@ -257,7 +257,9 @@ class ShardServer:
             self._counts["bytes_written"] += staging.written
             return parts, staging.written
 
-    def save_deltas(self, attempt: str, root: Path, folder: Path, rows: Places) -> tuple[dict[Field, PartEntry], int]:
+    def save_deltas(
+        self, attempt: str, root: Path, folder: Path, rows: LocalRows
+    ) -> tuple[dict[Field, PartEntry], int]:
         """Write some rows (by place, ascending) as parts of a store."""
         with self._changed:
             self._check(attempt)

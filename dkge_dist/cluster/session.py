@@ -22,8 +22,8 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from dkge_dist.cluster.requests import answered
 from dkge_dist.cluster.server import ShardServer
 from dkge_dist.cluster.wire import Address, Listener
-from dkge_dist.learn.memory import keep_freed_memory
-from dkge_dist.shards.plan import ShardPlan
+from dkge_dist.learning.memory import keep_freed_memory
+from dkge_dist.tables.plan import ShardPlan
 from dkge_dist.types import DkgeError, UsageError
 
 STARTS = 3

@@ -25,34 +25,34 @@ from dkge_dist.cluster.requests import (
     read_reply,
     write_request,
 )
-from dkge_dist.cluster.server import Places, Reply, Stored
+from dkge_dist.cluster.server import LocalRows, Reply, Stored
 from dkge_dist.cluster.wire import Connection, ShardLostError
-from dkge_dist.kernels.dealing import Recurrence, spread_rows
-from dkge_dist.shards.plan import Dealt, ShardPlan
-from dkge_dist.shards.shard import Field, Optimizer, Start, checkpoint_files
-from dkge_dist.shards.table import Gradients, Pulled
+from dkge_dist.kernels.partition import Recurrence, spread_rows
 from dkge_dist.store.manifest import TableEntry
 from dkge_dist.store.storage import Staging
 from dkge_dist.store.tables import save_index
-from dkge_dist.types import ROW, Array
+from dkge_dist.tables.plan import Partitioned, ShardPlan
+from dkge_dist.tables.shard import Optimizer, RowInitializer, checkpoint_files
+from dkge_dist.tables.table import Gradients, Pulled
+from dkge_dist.types import ROW, Array, Field
 
 Wanted = Mapping[Field, Array]
 NO_ROWS = np.empty(0, ROW)
 
 
-class Part:
+class RowSlice:
     """Some of the rows of a request, taken apart by shard: `numbers` says which of the request's rows they are."""
 
     def __init__(self, plan: ShardPlan, wanted: Wanted, numbers: dict[Field, Array] | None = None) -> None:
         self.numbers = numbers
         rows = {f: r if numbers is None else r[numbers[f]] for f, r in wanted.items()}
-        self.dealt: dict[Field, Dealt] = {field: plan.deal(some) for field, some in rows.items()}
+        self.dealt: dict[Field, Partitioned] = {field: plan.partition(some) for field, some in rows.items()}
 
     def shards(self) -> list[int]:
         """Who holds any of them."""
         return sorted({shard for dealt in self.dealt.values() for shard in dealt.shards()})
 
-    def places(self, shard: int) -> Places:
+    def places(self, shard: int) -> LocalRows:
         """What to ask of a shard."""
         return {field: dealt.places[dealt.of(shard)] for field, dealt in self.dealt.items()}
 
@@ -66,7 +66,7 @@ class Part:
 class Expected:
     """A request that was announced: what is fetched early, and what comes back with the push before it."""
 
-    def __init__(self, wanted: Wanted, early: Part, late: Part | None) -> None:
+    def __init__(self, wanted: Wanted, early: RowSlice, late: RowSlice | None) -> None:
         self.wanted, self.early, self.late = wanted, early, late
         self.early_calls: dict[int, Call] = {}
         self.late_calls: dict[int, Call] = {}
@@ -128,10 +128,10 @@ class RayTable:
         for connection in self._connections:
             connection.close()
 
-    def _pull(self, shard: int, wanted: Places, after: int, corrected_by: tuple[int, int] | None = None) -> Call:
+    def _pull(self, shard: int, wanted: LocalRows, after: int, corrected_by: tuple[int, int] | None = None) -> Call:
         return self._ask(shard, pull_request(wanted, after, corrected_by), read_pulled)
 
-    def open(self, fill: Start | Stored) -> None:
+    def open(self, fill: RowInitializer | Stored) -> None:
         """Begin the attempt on all shards; they fill their rows themselves."""
         results(self.call(shard, "open", self.world, fill) for shard in range(self.plan.shards))
 
@@ -141,12 +141,12 @@ class RayTable:
             to_come = len(self._expected) + (not self._is_pushed)
             if to_come > 1:
                 return
-            early, late, corrected_by = Part(self.plan, wanted), None, None
+            early, late, corrected_by = RowSlice(self.plan, wanted), None, None
             if to_come:
                 before = self._expected[0].wanted if self._expected else self._current
                 again = {f: self._recurrence.among(rows, before.get(f, NO_ROWS)) for f, rows in wanted.items()}
-                early = Part(self.plan, wanted, {field: np.flatnonzero(~there) for field, there in again.items()})
-                late = Part(self.plan, wanted, {field: np.flatnonzero(there) for field, there in again.items()})
+                early = RowSlice(self.plan, wanted, {field: np.flatnonzero(~there) for field, there in again.items()})
+                late = RowSlice(self.plan, wanted, {field: np.flatnonzero(there) for field, there in again.items()})
                 corrected_by = (self._steps, self.rank)
             coming = Expected(wanted, early, late)
             for shard in early.shards():
@@ -163,7 +163,7 @@ class RayTable:
             self._current, self._is_pushed = wanted, False
         out = {field: np.empty((rows.shape[0], self.dim), np.float32) for field, rows in wanted.items()}
         if coming is None:
-            self._fetch(Part(self.plan, wanted), out)
+            self._fetch(RowSlice(self.plan, wanted), out)
             return out
         for shard, call in coming.early_calls.items():
             _place(call.result(), coming.early, shard, out)
@@ -181,7 +181,7 @@ class RayTable:
         self._settle()
         return out
 
-    def _fetch(self, part: Part, out: Pulled) -> None:
+    def _fetch(self, part: RowSlice, out: Pulled) -> None:
         self._settle()
         calls = {s: self._pull(s, part.places(s), self._after[s]) for s in part.shards()}
         for shard, call in calls.items():
@@ -204,7 +204,7 @@ class RayTable:
 
         With several workers all shards do: a step is taken once every rank has said what it has for it.
         """
-        part = Part(self.plan, {field: rows for field, (rows, _) in gradients.items()})
+        part = RowSlice(self.plan, {field: rows for field, (rows, _) in gradients.items()})
         with self._lock:
             while self._is_pushed and self._expected:
                 self._drop()  # Nobody said that a push would come before it.
@@ -234,7 +234,7 @@ class RayTable:
             while any(field in coming.wanted for coming in self._expected):
                 self._drop()  # It may have been fetched early.
         self._settle()
-        part = Part(self.plan, {field: rows})
+        part = RowSlice(self.plan, {field: rows})
         results(
             self._ask(
                 shard,
@@ -278,7 +278,7 @@ class RayTable:
     def save_deltas(self, staging: Staging, rows: Mapping[Field, Array]) -> dict[str, list[Any]]:
         """Write some rows (ascending) as deltas of a store: each shard that holds any of them a part of its own."""
         self._settle()
-        part = Part(self.plan, {field: some.astype(ROW) for field, some in rows.items()})
+        part = RowSlice(self.plan, {field: some.astype(ROW) for field, some in rows.items()})
         calls = [
             self.call(s, "save_deltas", staging.storage.root, staging.folder, part.places(s)) for s in part.shards()
         ]
@@ -302,6 +302,6 @@ def _rows(values: Array, order: Array) -> Sent:
     return Rows(values, order)
 
 
-def _place(values: Pulled, part: Part, shard: int, out: Pulled) -> None:
+def _place(values: Pulled, part: RowSlice, shard: int, out: Pulled) -> None:
     for field, some in values.items():
         spread_rows(some, part.order(shard, field), out[field])

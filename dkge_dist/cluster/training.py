@@ -18,9 +18,9 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dkge_dist.cluster.session import Place
 from dkge_dist.cluster.wire import ShardLostError
-from dkge_dist.cluster.workers import Board, Worker
-from dkge_dist.shards.plan import ShardPlan
-from dkge_dist.train.trainer import DivergedError, StoppedError
+from dkge_dist.cluster.workers import TrainCoordinator, Worker
+from dkge_dist.tables.plan import ShardPlan
+from dkge_dist.training.trainer import DivergedError, StoppedError
 from dkge_dist.types import DkgeError
 
 FAILURES = 20
@@ -30,14 +30,14 @@ LOOK_SECONDS = 0.25
 COLLECTIVE_TIMEOUT = 1800
 """Seconds that workers wait for each other: the first one measures and saves meanwhile."""
 
-Part = Callable[[Worker, Any], dict[str, Any]]
+WorkerFn = Callable[[Worker, Any], dict[str, Any]]
 
 
 @dataclass(frozen=True)
 class Assignment:
     """What a worker is given. `job` is in the object store: once a node, however many workers are there."""
 
-    function: Part
+    function: WorkerFn
     job: Any
     plan: ShardPlan
     actors: list[Any]
@@ -55,7 +55,7 @@ class Driver:
 
 
 def fit(
-    function: Part,
+    function: WorkerFn,
     job: Any,
     place: Place,
     plan: ShardPlan,
@@ -69,7 +69,7 @@ def fit(
     _quieten()
     # With the driver, so that no other node's end is the end of it.
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    board: Any = ray.remote(Board).options(num_cpus=0, scheduling_strategy=here).remote()
+    board: Any = ray.remote(TrainCoordinator).options(num_cpus=0, scheduling_strategy=here).remote()
     assignment = Assignment(function, ray.put(job), plan, actors, board, threads)
     trainer = TorchTrainer(
         _run,

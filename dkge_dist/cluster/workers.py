@@ -20,16 +20,17 @@ import torch.distributed as dist
 from torch import Tensor
 
 from dkge_dist.cluster.table import RayTable
-from dkge_dist.shards.plan import ShardPlan
-from dkge_dist.shards.shard import Field, Optimizer, Shard, Start
-from dkge_dist.shards.table import Gradients, LocalTable
-from dkge_dist.train.checkpoints import Checkpoints, Line
+from dkge_dist.tables.plan import ShardPlan
+from dkge_dist.tables.shard import Optimizer, RowInitializer, Shard
+from dkge_dist.tables.table import Gradients, LocalTable
+from dkge_dist.training.checkpoints import Checkpoints, Line
+from dkge_dist.types import Field
 
 NEWS_SECONDS = 0.5
 """Between two looks at the board."""
 
 
-class Board:
+class TrainCoordinator:
     """An actor where the first worker says how far it is, and hears whether to stop."""
 
     def __init__(self) -> None:
@@ -74,7 +75,7 @@ class Worker:
         self._stop = False
         self._beat()
 
-    def table(self, start: Start) -> RayTable:
+    def table(self, start: RowInitializer) -> RayTable:
         """The entities: an attempt of its own on all shards, which fill themselves with start values."""
         attempt = self.agreed(lambda: secrets.token_hex(8))
         table = RayTable(self._plan, self._actors, attempt, start.dim, self.rank, self.world, barrier=self.barrier)

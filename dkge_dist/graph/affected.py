@@ -7,6 +7,7 @@ because such a triple may change no context and would otherwise never be learnt.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from dkge_dist.kernels.contexts import Sampling, build_contexts, contexts_differ
 from dkge_dist.kernels.csr import Adjacency
 from dkge_dist.kernels.walks import common_neighbours, near_both
 from dkge_dist.types import ROW, Array
+
+AffectedBy = Literal["context", "endpoints"]
 
 BATCH = 1 << 15
 """Candidates compared at a time; bounds memory."""
@@ -45,13 +48,21 @@ class Affected:
     entities_by_triple: Array
     relations_by_triple: Array
 
-    def entities(self, literal: bool = False) -> Array:
-        """All affected entities; `literal` keeps to the published definition (contexts alone)."""
-        return self.entities_by_context if literal else np.union1d(self.entities_by_context, self.entities_by_triple)
+    def entities(self, by: AffectedBy = "endpoints") -> Array:
+        """All affected entities; by `context` is the published definition."""
+        return (
+            self.entities_by_context
+            if by == "context"
+            else np.union1d(self.entities_by_context, self.entities_by_triple)
+        )
 
-    def relations(self, literal: bool = False) -> Array:
+    def relations(self, by: AffectedBy = "endpoints") -> Array:
         """All affected relations."""
-        return self.relations_by_context if literal else np.union1d(self.relations_by_context, self.relations_by_triple)
+        return (
+            self.relations_by_context
+            if by == "context"
+            else np.union1d(self.relations_by_context, self.relations_by_triple)
+        )
 
 
 def changed_entity_contexts(

@@ -15,7 +15,7 @@ from dkge_dist.graph.content import hash_triples
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.diff import Change, Diff
 from dkge_dist.graph.snapshot import Snapshot
-from dkge_dist.kernels.spare import take_greedily
+from dkge_dist.kernels.removable_triples import removable_triples
 from dkge_dist.kernels.triples import canonical, minus, union
 from dkge_dist.types import Array, Split, Triples
 
@@ -142,4 +142,4 @@ def _spare(after: Snapshot, candidates: Triples, count: int) -> Array:
     entities, ends = np.unique(np.concatenate([candidates.head, candidates.tail]), return_inverse=True)
     relations, kinds = np.unique(candidates.relation, return_inverse=True)
     degrees = after.entity_degrees(entities).train, after.relation_degrees(relations).train
-    return take_greedily(ends[: candidates.count], kinds, ends[candidates.count :], *degrees, count)
+    return removable_triples(ends[: candidates.count], kinds, ends[candidates.count :], *degrees, count)

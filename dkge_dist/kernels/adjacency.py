@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dkge_dist.kernels.contexts import Contexts
-from dkge_dist.kernels.jit import frozen, parallel_kernel, prange, subkernel
+from dkge_dist.kernels.jit import as_readonly, parallel_kernel, prange, subkernel
 from dkge_dist.types import OFFSET, ROW, Array
 
 WIDTHS = (8, 16, 24, 32, 40)
@@ -96,7 +96,7 @@ def _scale(places: int) -> Array:
     """degree^-1/2 by degree."""
     degree = np.arange(places + 1, dtype=np.float32)
     degree[0] = 1
-    return frozen(degree**-0.5, np.float32)
+    return as_readonly(degree**-0.5, np.float32)
 
 
 def width_classes(places: int) -> tuple[int, ...]:
@@ -121,7 +121,7 @@ def padded_blocks(contexts: Contexts) -> list[PaddedBlock]:
                 np.empty((members.shape[0], width), contexts.vertices.dtype),
                 np.empty((members.shape[0], width, width), np.float32),
             )
-            _fill_padded(contexts, frozen(members), _scale(places), *block[1:])
+            _fill_padded(contexts, as_readonly(members), _scale(places), *block[1:])
             blocks.append(block)
     return blocks
 
@@ -159,7 +159,7 @@ def ragged(contexts: Contexts) -> RaggedContexts:
     indptr = np.zeros(contexts.size.shape[0] + 1, OFFSET)
     np.cumsum(contexts.size, out=indptr[1:])
     degree = np.empty(indptr[-1], OFFSET)
-    _count_entries(contexts, frozen(indptr), degree)
+    _count_entries(contexts, as_readonly(indptr), degree)
     entry_ptr = np.zeros(indptr[-1] + 1, OFFSET)
     np.cumsum(degree, out=entry_ptr[1:])
     out = RaggedContexts(
@@ -172,11 +172,11 @@ def ragged(contexts: Contexts) -> RaggedContexts:
     scale = _scale(contexts.vertices.shape[1])
     _fill_ragged(
         contexts,
-        frozen(indptr),
-        frozen(degree),
+        as_readonly(indptr),
+        as_readonly(degree),
         scale,
         out.vertices,
-        frozen(entry_ptr),
+        as_readonly(entry_ptr),
         out.entry_place,
         out.entry_weight,
     )

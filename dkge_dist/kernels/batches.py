@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from dkge_dist.kernels.csr import Adjacency, entry, first_not_below, locate
-from dkge_dist.kernels.jit import frozen, kernel, subkernel
+from dkge_dist.kernels.jit import as_readonly, kernel, subkernel
 from dkge_dist.types import OFFSET, ROW, Array, Triples
 
 
@@ -43,7 +43,7 @@ class RowNumbering:
             self.stamp = 1
         distinct = np.empty(rows.shape[0], ROW)
         inverse = np.empty(rows.shape[0], ROW)
-        count = _number(frozen(rows, ROW), self.mark, self.numbers, self.stamp, distinct, inverse)
+        count = _number(as_readonly(rows, ROW), self.mark, self.numbers, self.stamp, distinct, inverse)
         return distinct[:count], inverse
 
     def holds(self, rows: Array) -> Array:
@@ -76,7 +76,7 @@ def _links(out, one, other, count):  # type: ignore[no-untyped-def]
 def links(out: Adjacency, one: Array, other: Array) -> Array:
     """How many triples link each pair, in either direction."""
     count = np.empty(one.shape[0], OFFSET)
-    _links(out, frozen(one, ROW), frozen(other, ROW), count)
+    _links(out, as_readonly(one, ROW), as_readonly(other, ROW), count)
     return count
 
 
@@ -103,8 +103,8 @@ def corrupt(
 ) -> tuple[Array, Array]:
     """Bernoulli negatives: (side, entity) for each triple; `draws` are uniform numbers, tries + 1 a triple."""
     side, replaced = np.empty(triples.count, np.int8), np.empty(triples.count, ROW)
-    columns = Triples(*(frozen(column, ROW) for column in triples))
-    _corrupt(out, columns, frozen(candidates, ROW), frozen(head_chance), frozen(draws), side, replaced)
+    columns = Triples(*(as_readonly(column, ROW) for column in triples))
+    _corrupt(out, columns, as_readonly(candidates, ROW), as_readonly(head_chance), as_readonly(draws), side, replaced)
     return side, replaced
 
 
@@ -128,8 +128,8 @@ def known_among(
         place = np.full(distinct.shape[0], -1, ROW)
         place[shared] = np.arange(shared.shape[0])
         _mask_known(
-            adjacency, frozen(rows, ROW), frozen(relations, ROW), numbers.mark, numbers.numbers, numbers.stamp,
-            frozen(place), blocked,
+            adjacency, as_readonly(rows, ROW), as_readonly(relations, ROW), numbers.mark, numbers.numbers,
+            numbers.stamp, as_readonly(place), blocked,
         )  # fmt: skip
     return blocked
 

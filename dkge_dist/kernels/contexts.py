@@ -16,7 +16,7 @@ import numpy as np
 
 from dkge_dist.kernels.csr import Adjacency, entry, has, locate
 from dkge_dist.kernels.hashing import combine
-from dkge_dist.kernels.jit import frozen, kernel, parallel_kernel, prange, subkernel
+from dkge_dist.kernels.jit import as_readonly, kernel, parallel_kernel, prange, subkernel
 from dkge_dist.kernels.triples import sort_range
 from dkge_dist.types import ROW, Array
 
@@ -218,7 +218,7 @@ def build_contexts(neighbours: Adjacency, digest: Array, sampling: Sampling, row
     size = np.empty(rows.shape[0], ROW)
     vertices = np.empty((rows.shape[0], sampling.cap + 1), ROW)
     mask = np.empty((rows.shape[0], sampling.cap + 1, words), np.uint64)
-    _build(neighbours, frozen(digest), sampling, frozen(rows, ROW), size, vertices, mask)
+    _build(neighbours, as_readonly(digest), sampling, as_readonly(rows, ROW), size, vertices, mask)
     return Contexts(size, vertices, mask)
 
 
@@ -253,7 +253,7 @@ def _drop(size, vertices, mask, contexts, gone):  # type: ignore[no-untyped-def]
 
 def drop_vertices(contexts: Contexts, numbers: Array, gone: Array) -> None:
     """Take vertex `gone[i]` out of context `numbers[i]`, in place, where it is there and is not the object itself."""
-    _drop(contexts.size, contexts.vertices, contexts.mask, frozen(numbers, ROW), frozen(gone, ROW))
+    _drop(contexts.size, contexts.vertices, contexts.mask, as_readonly(numbers, ROW), as_readonly(gone, ROW))
 
 
 @parallel_kernel

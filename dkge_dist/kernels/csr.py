@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dkge_dist.kernels.jit import frozen, kernel, parallel_kernel, prange, subkernel
+from dkge_dist.kernels.jit import as_readonly, kernel, parallel_kernel, prange, subkernel
 from dkge_dist.kernels.triples import group, pack
 from dkge_dist.types import OFFSET, ROW, Array, Triples
 
@@ -104,8 +104,10 @@ def linked(adjacency, row, neighbour):  # type: ignore[no-untyped-def]
 def _with_overlay(indptr: Array, entries: Array, rows: Array, patch_indptr: Array, patch_entries: Array) -> Adjacency:
     slots = 1 << max(1, int(2 * rows.shape[0]).bit_length())
     slot_row, slot_list = np.full(slots, FREE, ROW), np.zeros(slots, ROW)
-    _fill_slots(frozen(rows), slot_row, slot_list)
-    return Adjacency(*(frozen(array) for array in (indptr, entries, slot_row, slot_list, patch_indptr, patch_entries)))
+    _fill_slots(as_readonly(rows), slot_row, slot_list)
+    return Adjacency(
+        *(as_readonly(array) for array in (indptr, entries, slot_row, slot_list, patch_indptr, patch_entries))
+    )
 
 
 @kernel
@@ -126,7 +128,7 @@ def _list_sizes(adjacency, rows, out):  # type: ignore[no-untyped-def]
 def list_sizes(adjacency: Adjacency, rows: Array) -> Array:
     """How long the lists of `rows` are."""
     out = np.empty(rows.shape[0], OFFSET)
-    _list_sizes(adjacency, frozen(rows, ROW), out)
+    _list_sizes(adjacency, as_readonly(rows, ROW), out)
     return out
 
 
@@ -165,8 +167,8 @@ def patch(adjacency: Adjacency, gone: tuple[Array, Array], come: tuple[Array, Ar
     lost, new = _by_position(rows, *gone), _by_position(rows, *come)
     indptr = np.zeros(rows.shape[0] + 1, OFFSET)
     np.cumsum(list_sizes(adjacency, rows) - np.diff(lost.indptr) + np.diff(new.indptr), out=indptr[1:])
-    out = Lists(frozen(indptr), np.empty(indptr[-1], adjacency.entries.dtype))
-    _patch_lists(adjacency, frozen(rows), lost, new, out)
+    out = Lists(as_readonly(indptr), np.empty(indptr[-1], adjacency.entries.dtype))
+    _patch_lists(adjacency, as_readonly(rows), lost, new, out)
     return _with_overlay(adjacency.indptr, adjacency.entries, rows, *out)
 
 
@@ -174,7 +176,7 @@ def _by_position(rows: Array, at: Array, entries: Array) -> Lists:
     order = np.lexsort((entries, at))
     indptr = np.zeros(rows.shape[0] + 1, OFFSET)
     np.cumsum(np.bincount(np.searchsorted(rows, at), minlength=rows.shape[0]), out=indptr[1:])
-    return Lists(frozen(indptr), frozen(entries[order]))
+    return Lists(as_readonly(indptr), as_readonly(entries[order]))
 
 
 def outgoing(triples: Triples, rows: int) -> Adjacency:
@@ -222,11 +224,11 @@ def undirected(out: Adjacency, into: Adjacency) -> Adjacency:
     rows = out.indptr.shape[0] - 1
     sizes = np.empty(rows, OFFSET)
     indptr = np.zeros(rows + 1, OFFSET)
-    _neighbours(out, into, frozen(indptr), np.empty(0, ROW), sizes)
+    _neighbours(out, into, as_readonly(indptr), np.empty(0, ROW), sizes)
     np.cumsum(sizes, out=indptr[1:])
     entries = np.empty(indptr[-1], ROW)
     if entries.shape[0]:
-        _neighbours(out, into, frozen(indptr), entries, sizes)
+        _neighbours(out, into, as_readonly(indptr), entries, sizes)
     return Adjacency.of(indptr, entries)
 
 
@@ -239,5 +241,5 @@ def _joined(out, left, right, result):  # type: ignore[no-untyped-def]
 def joined(out: Adjacency, left: Array, right: Array) -> Array:
     """For each pair: does any triple join the two, in either direction?"""
     result = np.empty(left.shape[0], np.bool_)
-    _joined(out, frozen(left, ROW), frozen(right, ROW), result)
+    _joined(out, as_readonly(left, ROW), as_readonly(right, ROW), result)
     return result

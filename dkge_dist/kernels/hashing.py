@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dkge_dist.kernels.jit import frozen, parallel_kernel, prange, subkernel
+from dkge_dist.kernels.jit import as_readonly, parallel_kernel, prange, subkernel
 from dkge_dist.types import Array
 
 _P1 = np.uint64(0x9E3779B185EBCA87)
@@ -102,7 +102,7 @@ def _digests(data, start, stop, out):  # type: ignore[no-untyped-def]
 def digests(data: Array, start: Array, stop: Array) -> Array:
     """The digest of every label `data[start[i]:stop[i]]`."""
     out = np.empty(start.shape[0], np.uint64)
-    _digests(frozen(data), frozen(start), frozen(stop), out)
+    _digests(as_readonly(data), as_readonly(start), as_readonly(stop), out)
     return out
 
 
@@ -115,5 +115,5 @@ def _triple_hashes(seed, head, relation, tail, out):  # type: ignore[no-untyped-
 def triple_hashes(seed: int, head: Array, relation: Array, tail: Array) -> Array:
     """A hash of every triple, from the digests of its three labels."""
     out = np.empty(head.shape[0], np.uint64)
-    _triple_hashes(np.uint64(seed), frozen(head), frozen(relation), frozen(tail), out)
+    _triple_hashes(np.uint64(seed), as_readonly(head), as_readonly(relation), as_readonly(tail), out)
     return out

@@ -26,7 +26,7 @@ from numba import njit, prange
 from dkge_dist.types import Array
 
 __all__ = [
-    "frozen",
+    "as_readonly",
     "kernel",
     "parallel_kernel",
     "prange",
@@ -92,7 +92,7 @@ def _sources(module: Path) -> frozenset[Path]:
     return frozenset(found)
 
 
-def frozen(array: Array, dtype: Any = None) -> Array:
+def as_readonly(array: Array, dtype: Any = None) -> Array:
     """A contiguous read-only view (or copy) for a kernel's input.
 
     Numba compiles a kernel once per type, and writable, read-only and strided arrays are three types: inputs that all

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dkge_dist.kernels.hashing import digests
-from dkge_dist.kernels.jit import frozen, kernel, parallel_kernel, prange, subkernel
+from dkge_dist.kernels.jit import as_readonly, kernel, parallel_kernel, prange, subkernel
 from dkge_dist.types import OFFSET, ROW, Array
 
 EMPTY = 0
@@ -29,11 +29,13 @@ class Queries(NamedTuple):
     @staticmethod
     def of(data: Array, start: Array, stop: Array) -> Queries:
         """With the digests computed, in the one form kernels are compiled for."""
-        return Queries(frozen(data), frozen(start), frozen(stop), frozen(digests(data, start, stop)))
+        return Queries(
+            as_readonly(data), as_readonly(start), as_readonly(stop), as_readonly(digests(data, start, stop))
+        )
 
     def take(self, where: Array) -> Queries:
         """Some of them."""
-        return Queries(self.data, *(frozen(column[where]) for column in self[1:]))
+        return Queries(self.data, *(as_readonly(column[where]) for column in self[1:]))
 
 
 class LabelTable(NamedTuple):
@@ -142,13 +144,13 @@ def _slot_count(rows: int) -> int:
 def make_slots(row_digest: Array, room: int = 0) -> Array:
     """The slots of distinct labels with these digests, with room for `room` more."""
     slots = np.zeros(_slot_count(row_digest.shape[0] + room), np.uint32)
-    _fill_slots(frozen(row_digest), slots)
+    _fill_slots(as_readonly(row_digest), slots)
     return slots
 
 
 def lookup(queries: Queries, table: LabelTable, first_row: int, out: Array) -> None:
     """Fill `out` where it is negative and the label is in `table`; `first_row` is the row of the table's first."""
-    _lookup(queries, LabelTable(*(frozen(column) for column in table)), first_row, out)
+    _lookup(queries, LabelTable(*(as_readonly(column) for column in table)), first_row, out)
 
 
 class GrowingTable:

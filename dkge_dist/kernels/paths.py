@@ -18,7 +18,7 @@ from dkge_dist.kernels.buffers import put, sort_distinct
 from dkge_dist.kernels.contexts import Contexts, Sampling, bottom_k_offer, join_vertices
 from dkge_dist.kernels.csr import Adjacency, entry, first_not_below, locate
 from dkge_dist.kernels.hashing import combine
-from dkge_dist.kernels.jit import frozen, kernel, subkernel
+from dkge_dist.kernels.jit import as_readonly, kernel, subkernel
 from dkge_dist.kernels.triples import sort_range
 from dkge_dist.kernels.walks import SEARCH_FACTOR
 from dkge_dist.types import OFFSET, ROW, Array, DkgeError
@@ -180,7 +180,7 @@ def _count_sets(out, into, left, right, length, bits):  # type: ignore[no-untype
 
 def count_path_sets(out: Adjacency, into: Adjacency, left: Array, right: Array, length: int, bits: int) -> PathSets:
     """The path sets of ordered pairs (left[i], right[i]); pairs without evidence count for nothing."""
-    return PathSets(*_count_sets(out, into, frozen(left, ROW), frozen(right, ROW), length, bits))
+    return PathSets(*_count_sets(out, into, as_readonly(left, ROW), as_readonly(right, ROW), length, bits))
 
 
 @kernel
@@ -199,7 +199,7 @@ def expand_pairs(sets: PathSets) -> tuple[Array, Array, Array]:
     sizes = np.diff(sets.indptr)
     total = int((sizes * (sizes - 1)).sum())
     left, right, count = (np.empty(total, OFFSET) for _ in range(3))
-    _expand_pairs(PathSets(*(frozen(column) for column in sets)), left, right, count)
+    _expand_pairs(PathSets(*(as_readonly(column) for column in sets)), left, right, count)
     return left, right, count
 
 
@@ -272,6 +272,6 @@ def build_relation_contexts(
     size = np.empty(rows.shape[0], ROW)
     vertices = np.empty((rows.shape[0], sampling.cap + 1), np.int64)
     mask = np.empty((rows.shape[0], sampling.cap + 1, words), np.uint64)
-    left, right = (frozen(side) for side in pairs)
-    _build(left, right, bits, frozen(digest), sampling, frozen(rows, ROW), size, vertices, mask)
+    left, right = (as_readonly(side) for side in pairs)
+    _build(left, right, bits, as_readonly(digest), sampling, as_readonly(rows, ROW), size, vertices, mask)
     return Contexts(size, vertices, mask)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dkge_dist.kernels.adjacency import RaggedContexts
-from dkge_dist.kernels.jit import frozen, parallel_kernel, prange, subkernel
+from dkge_dist.kernels.jit import as_readonly, parallel_kernel, prange, subkernel
 from dkge_dist.kernels.sums import dot
 from dkge_dist.kernels.triples import group
 from dkge_dist.types import OFFSET, ROW, Array
@@ -21,7 +21,7 @@ CHUNK = 16
 """Contexts that one thread takes with the same scratch memory."""
 
 
-class Places(NamedTuple):
+class RaggedBatch(NamedTuple):
     """A ragged batch with its places resolved to distinct rows, and the way back (`row_ptr`, `row_place`).
 
     Context b has the places `indptr[b]:indptr[b + 1]`; row u stands at `row_place[row_ptr[u]:row_ptr[u + 1]]`.
@@ -35,18 +35,18 @@ class Places(NamedTuple):
     row_ptr: Array
     row_place: Array
 
-    def own(self) -> Places:
+    def own(self) -> RaggedBatch:
         """The same contexts over rows that are the places themselves: for the second and third layer."""
         count = self.place_row.shape[0]
-        every = frozen(np.arange(count), ROW)
-        return self._replace(place_row=every, row_ptr=frozen(np.arange(count + 1), OFFSET), row_place=every)
+        every = as_readonly(np.arange(count), ROW)
+        return self._replace(place_row=every, row_ptr=as_readonly(np.arange(count + 1), OFFSET), row_place=every)
 
 
-def resolve_places(contexts: RaggedContexts, place_row: Array, rows: int) -> Places:
+def ragged_batch(contexts: RaggedContexts, place_row: Array, rows: int) -> RaggedBatch:
     """With `place_row` naming which of `rows` distinct rows stands at each place."""
     row_ptr, row_place = group(place_row, np.arange(place_row.shape[0], dtype=ROW), rows)
     columns = (contexts.indptr, contexts.entry_ptr, contexts.entry_place, contexts.entry_weight)
-    return Places(*(frozen(column) for column in (*columns, place_row, row_ptr, row_place)))
+    return RaggedBatch(*(as_readonly(column) for column in (*columns, place_row, row_ptr, row_place)))
 
 
 @parallel_kernel
@@ -104,7 +104,7 @@ def _hidden(places, rows_UD, begin, end, hidden_nD):  # type: ignore[no-untyped-
 
 @subkernel
 def _largest(indptr, first, last):  # type: ignore[no-untyped-def]
-    """Places of the largest context among some."""
+    """RaggedBatch of the largest context among some."""
     size = 0
     for b in range(first, last):
         size = max(size, indptr[b + 1] - indptr[b])

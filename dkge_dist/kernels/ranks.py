@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dkge_dist.kernels.csr import Adjacency, entry, locate
-from dkge_dist.kernels.jit import frozen, kernel, parallel_kernel, prange, subkernel
+from dkge_dist.kernels.jit import as_readonly, kernel, parallel_kernel, prange, subkernel
 from dkge_dist.types import OFFSET, ROW, Array
 
 STRIDE = 20
@@ -22,7 +22,7 @@ QUERIES, TILE = 64, 64
 """Queries that share a tile, and rows of a tile."""
 
 
-class Skips(NamedTuple):
+class FilteredCandidates(NamedTuple):
     """Rows that each query leaves out: `rows[indptr[q]:indptr[q + 1]]`, ascending."""
 
     indptr: Array
@@ -71,11 +71,11 @@ def _add_up(query_D, tile_DT, bound, total_T):  # type: ignore[no-untyped-def]
 
 
 @parallel_kernel
-def _count_closer(query_QD, bound_Q, table_ED, candidates, skips, closer_Q, equal_Q):  # type: ignore[no-untyped-def]
+def _count_closer(query_QD, bound_Q, table_ED, candidates, filtered, closer_Q, equal_Q):  # type: ignore[no-untyped-def]
     blocks = (query_QD.shape[0] + QUERIES - 1) // QUERIES
     for block in prange(blocks):
         first, last = block * QUERIES, min(query_QD.shape[0], (block + 1) * QUERIES)
-        left_out = skips.indptr[first:last].copy()
+        left_out = filtered.indptr[first:last].copy()
         tile_DT = np.empty((query_QD.shape[1], TILE), np.float32)
         total_T = np.empty(TILE, np.float32)
         for q in range(first, last):
@@ -90,9 +90,9 @@ def _count_closer(query_QD, bound_Q, table_ED, candidates, skips, closer_Q, equa
                     continue
                 skip = left_out[q - first]
                 for c in range(begin, end):
-                    while skip < skips.indptr[q + 1] and skips.rows[skip] < candidates[c]:
+                    while skip < filtered.indptr[q + 1] and filtered.rows[skip] < candidates[c]:
                         skip += 1
-                    if skip < skips.indptr[q + 1] and skips.rows[skip] == candidates[c]:
+                    if skip < filtered.indptr[q + 1] and filtered.rows[skip] == candidates[c]:
                         continue
                     closer_Q[q] += total_T[c - begin] < bound
                     equal_Q[q] += total_T[c - begin] == bound
@@ -100,13 +100,13 @@ def _count_closer(query_QD, bound_Q, table_ED, candidates, skips, closer_Q, equa
 
 
 def count_closer(
-    query_QD: Array, bound_Q: Array, table_ED: Array, candidates: Array, skips: Skips
+    query_QD: Array, bound_Q: Array, table_ED: Array, candidates: Array, filtered: FilteredCandidates
 ) -> tuple[Array, Array]:
     """How many `candidates` (ascending rows) are closer to each query than its bound, and how many just as close."""
     closer, equal = np.empty(query_QD.shape[0], OFFSET), np.empty(query_QD.shape[0], OFFSET)
-    query, bound, table = (frozen(array, np.float32) for array in (query_QD, bound_Q, table_ED))
-    left_out = Skips(frozen(skips.indptr), frozen(skips.rows))
-    _count_closer(query, bound, table, frozen(candidates, ROW), left_out, closer, equal)
+    query, bound, table = (as_readonly(array, np.float32) for array in (query_QD, bound_Q, table_ED))
+    left_out = FilteredCandidates(as_readonly(filtered.indptr), as_readonly(filtered.rows))
+    _count_closer(query, bound, table, as_readonly(candidates, ROW), left_out, closer, equal)
     return closer, equal
 
 
@@ -122,7 +122,7 @@ def _distances_between(query_QD, true_QD, out_Q):  # type: ignore[no-untyped-def
 def distances_between(query_QD: Array, true_QD: Array) -> Array:
     """The distance of each query to its own row, added up in the same order as `count_closer` does: ties are exact."""
     out = np.empty(query_QD.shape[0], np.float32)
-    _distances_between(frozen(query_QD, np.float32), frozen(true_QD, np.float32), out)
+    _distances_between(as_readonly(query_QD, np.float32), as_readonly(true_QD, np.float32), out)
     return out
 
 
@@ -155,13 +155,13 @@ def _known(adjacency, anchors, relations, true, indptr, rows):  # type: ignore[n
             indptr[q + 1] = count
 
 
-def known_answers(adjacency: Adjacency, anchors: Array, relations: Array, true: Array) -> Skips:
+def known_answers(adjacency: Adjacency, anchors: Array, relations: Array, true: Array) -> FilteredCandidates:
     """For each query: the known answers and the true one itself, which never competes with itself."""
     indptr = np.zeros(anchors.shape[0] + 1, OFFSET)
-    anchors, relations, true = (frozen(column, ROW) for column in (anchors, relations, true))
+    anchors, relations, true = (as_readonly(column, ROW) for column in (anchors, relations, true))
     _known(adjacency, anchors, relations, true, indptr, np.empty(0, ROW))
     np.cumsum(indptr, out=indptr)
     rows = np.empty(indptr[-1], ROW)
     if rows.shape[0]:
         _known(adjacency, anchors, relations, true, indptr, rows)
-    return Skips(indptr, rows)
+    return FilteredCandidates(indptr, rows)

@@ -6,7 +6,7 @@ import numpy as np
 
 from dkge_dist.kernels.csr import Adjacency, entry, locate
 from dkge_dist.kernels.hashing import combine
-from dkge_dist.kernels.jit import frozen, kernel
+from dkge_dist.kernels.jit import as_readonly, kernel
 from dkge_dist.types import OFFSET, ROW, Array, Triples
 
 
@@ -45,8 +45,8 @@ def _fill(outgoing, incoming, rows, seed, indptr, head, relation, tail):  # type
 def triples_of(outgoing: Adjacency, incoming: Adjacency, rows: Array, limit: int, seed: int) -> Triples:
     """The triples that hold each of `rows`, up to `limit` of each; one that holds two of them may come twice."""
     indptr = np.zeros(rows.shape[0] + 1, OFFSET)
-    rows = frozen(rows, ROW)
+    rows = as_readonly(rows, ROW)
     _count(outgoing, incoming, rows, limit, indptr)
     columns = Triples(*(np.empty(indptr[-1], ROW) for _ in range(3)))
-    _fill(outgoing, incoming, rows, np.uint64(seed), frozen(indptr), *columns)
+    _fill(outgoing, incoming, rows, np.uint64(seed), as_readonly(indptr), *columns)
     return columns

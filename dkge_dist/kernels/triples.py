@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dkge_dist.kernels.jit import frozen, kernel, parallel_kernel, prange, subkernel
+from dkge_dist.kernels.jit import as_readonly, kernel, parallel_kernel, prange, subkernel
 from dkge_dist.types import OFFSET, ROW, Array, Triples
 
 INSERTION_SORT_UP_TO = 24
@@ -46,7 +46,7 @@ def group(rows: Array, codes: Array, row_count: int) -> tuple[Array, Array]:
     """`codes` gathered by row, in their given order: (indptr of row_count + 1, grouped codes)."""
     offset = np.zeros(row_count + 2, OFFSET)
     out = np.empty(codes.shape[0], codes.dtype)
-    _group(frozen(rows), frozen(codes), offset, out)
+    _group(as_readonly(rows), as_readonly(codes), offset, out)
     return offset[:-1], out
 
 
@@ -77,7 +77,7 @@ def _spread(indptr, codes, target, out):  # type: ignore[no-untyped-def]
 
 
 def _frozen(triples: Triples) -> Triples:
-    return Triples(*(frozen(column, ROW) for column in triples))
+    return Triples(*(as_readonly(column, ROW) for column in triples))
 
 
 def pack(first: Array, second: Array) -> Array:
@@ -105,7 +105,7 @@ def canonical(triples: Triples) -> Triples:
     target = np.zeros(row_count + 1, OFFSET)
     np.cumsum(distinct, out=target[1:])
     out = Triples(*(np.empty(target[-1], ROW) for _ in range(3)))
-    _spread(frozen(indptr), frozen(codes), frozen(target), out)
+    _spread(as_readonly(indptr), as_readonly(codes), as_readonly(target), out)
     return out
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from dkge_dist.kernels.buffers import put, sort_distinct
 from dkge_dist.kernels.csr import Adjacency, entry, first_not_below, locate
-from dkge_dist.kernels.jit import frozen, kernel, subkernel
+from dkge_dist.kernels.jit import as_readonly, kernel, subkernel
 from dkge_dist.types import ROW, Array
 
 SEARCH_FACTOR = 16
@@ -45,7 +45,7 @@ def _common(one, ones, other, others, shift):  # type: ignore[no-untyped-def]
 def common_neighbours(one: Adjacency, ones: Array, other: Adjacency, others: Array) -> tuple[Array, Array]:
     """For each pair of lists (row ones[p] of `one`, row others[p] of `other`): (p, neighbour) for all they share."""
     shift = 32 if one.entries.dtype == np.int64 else 0
-    return _common(one, frozen(ones, ROW), other, frozen(others, ROW), shift)  # type: ignore[no-any-return]
+    return _common(one, as_readonly(ones, ROW), other, as_readonly(others, ROW), shift)  # type: ignore[no-any-return]
 
 
 @subkernel
@@ -89,7 +89,7 @@ def longer_walk_pairs(out: Adjacency, into: Adjacency, head: Array, tail: Array,
 
     Walks on every continuation, so it is for studies of long paths and not for graphs with large hubs.
     """
-    return _longer_walk_pairs(out, into, frozen(head, ROW), frozen(tail, ROW), length)  # type: ignore[no-any-return]
+    return _longer_walk_pairs(out, into, as_readonly(head, ROW), as_readonly(tail, ROW), length)  # type: ignore[no-any-return]
 
 
 @subkernel
@@ -130,4 +130,4 @@ def _near_both(adjacency, left, right, hops):  # type: ignore[no-untyped-def]
 
 def near_both(neighbours: Adjacency, left: Array, right: Array, hops: int) -> Array:
     """Rows within `hops` - 1 of an end of one of the edges, or within `hops` of both its ends."""
-    return _near_both(neighbours, frozen(left, ROW), frozen(right, ROW), hops)  # type: ignore[no-any-return]
+    return _near_both(neighbours, as_readonly(left, ROW), as_readonly(right, ROW), hops)  # type: ignore[no-any-return]

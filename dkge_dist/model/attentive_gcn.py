@@ -20,11 +20,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from dkge_dist.kernels.ragged import Places, aggregate, aggregate_backward, attend, attend_backward
+from dkge_dist.kernels.ragged import RaggedBatch, aggregate, aggregate_backward, attend, attend_backward
 from dkge_dist.types import Array
 
 
-class PaddedPlaces(NamedTuple):
+class PaddedBlock(NamedTuple):
     """Contexts of one width class on the device: objects, distinct row at each place, normalised Â, real places."""
 
     objects_B: Tensor
@@ -43,14 +43,14 @@ class AttentiveGcn(nn.Module):
         )
         self.attention = nn.Parameter(torch.empty(dim).uniform_(-0.01, 0.01, generator=generator))
 
-    def forward(self, features_UD: Tensor, contexts: Places | list[PaddedPlaces], knowledge_BD: Tensor) -> Tensor:
+    def forward(self, features_UD: Tensor, contexts: RaggedBatch | list[PaddedBlock], knowledge_BD: Tensor) -> Tensor:
         """sg(o) of every object, from the features of the distinct rows its context shows."""
         query_BD = self.attention * torch.relu(knowledge_BD)
-        if isinstance(contexts, Places):
+        if isinstance(contexts, RaggedBatch):
             return self._ragged(features_UD, contexts, query_BD)
         return self._padded(features_UD, contexts, query_BD)
 
-    def _ragged(self, features_UD: Tensor, places: Places, query_BD: Tensor) -> Tensor:
+    def _ragged(self, features_UD: Tensor, places: RaggedBatch, query_BD: Tensor) -> Tensor:
         rows = features_UD @ self.weights[0]
         for weight in self.weights[1:]:
             rows = _Aggregate.apply(rows, places) @ weight
@@ -58,7 +58,7 @@ class AttentiveGcn(nn.Module):
         out: Tensor = _Attend.apply(rows, query_BD, places)
         return out
 
-    def _padded(self, features_UD: Tensor, blocks: list[PaddedPlaces], query_BD: Tensor) -> Tensor:
+    def _padded(self, features_UD: Tensor, blocks: list[PaddedBlock], query_BD: Tensor) -> Tensor:
         out_BD = torch.zeros_like(query_BD)
         transformed_UD = features_UD @ self.weights[0]
         for block in blocks:
@@ -76,7 +76,7 @@ class _Aggregate(torch.autograd.Function):
     """ReLU(Â rows) by the ragged kernels."""
 
     @staticmethod
-    def forward(ctx: Any, rows_UD: Tensor, places: Places) -> Tensor:
+    def forward(ctx: Any, rows_UD: Tensor, places: RaggedBatch) -> Tensor:
         out_MD = torch.empty(places.place_row.shape[0], rows_UD.shape[1])
         aggregate(places, rows_UD.detach().contiguous().numpy(), out_MD.numpy())
         ctx.places, ctx.rows = places, rows_UD.shape[0]
@@ -95,7 +95,7 @@ class _Attend(torch.autograd.Function):
     """The last ReLU(Â rows) and its attention-weighted sums, by the ragged kernels."""
 
     @staticmethod
-    def forward(ctx: Any, rows_UD: Tensor, query_BD: Tensor, places: Places) -> Tensor:
+    def forward(ctx: Any, rows_UD: Tensor, query_BD: Tensor, places: RaggedBatch) -> Tensor:
         rows, query = rows_UD.detach().contiguous(), query_BD.detach().contiguous()
         attention_M, out_BD = torch.empty(places.place_row.shape[0]), torch.empty_like(query)
         attend(places, rows.numpy(), query.numpy(), attention_M.numpy(), out_BD.numpy())

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from dkge_dist.kernels.ragged import Places
-from dkge_dist.model.attentive_gcn import AttentiveGcn, PaddedPlaces
+from dkge_dist.kernels.ragged import RaggedBatch
+from dkge_dist.model.attentive_gcn import AttentiveGcn, PaddedBlock
 from dkge_dist.model.gate import Gate
 
 
@@ -18,7 +18,7 @@ class Encoder(nn.Module):
         self.gcn = AttentiveGcn(dim, layers, generator)
         self.gate = Gate(dim)
 
-    def forward(self, features_UD: Tensor, contexts: Places | list[PaddedPlaces], knowledge_BD: Tensor) -> Tensor:
+    def forward(self, features_UD: Tensor, contexts: RaggedBatch | list[PaddedBlock], knowledge_BD: Tensor) -> Tensor:
         """o* of every object."""
         out: Tensor = self.gate(knowledge_BD, self.gcn(features_UD, contexts, knowledge_BD))
         return out

@@ -1,7 +1,7 @@
 """Losses over f, where lower is better: sums over the positives, so that learning rates mean the same everywhere.
 
 Shapes: B positives, N negatives shared by all of them, E entities, R relations, D dimensions. `query_BD` is what a
-right answer would be: h* + r* among tails, t* − r* among heads. `blocked_BN` marks negatives that make a known triple:
+right answer would be: h* + r* among tails, t* − r* among heads. `known_BN` marks negatives that make a known triple:
 they take no part. `weight_N` is the logarithm of how many entities each negative stands for: with a sample drawn
 unevenly, it makes the softmax estimate the one over all entities.
 """
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from dkge_dist.kernels.distances import CHUNKS, margin_l1, softmax_l1
-from dkge_dist.kernels.jit import frozen
+from dkge_dist.kernels.jit import as_readonly
 from dkge_dist.model.translation import pair_distances, score
 
 
@@ -51,30 +51,30 @@ def plain_corrupted_margin_loss(entity_ED: Tensor, relation_RD: Tensor, triples:
 
 
 def softmax_loss(
-    positive_B: Tensor, query_BD: Tensor, negative_ND: Tensor, blocked_BN: Tensor, weight_N: Tensor, margin: float
+    positive_B: Tensor, query_BD: Tensor, negative_ND: Tensor, known_BN: Tensor, weight_N: Tensor, margin: float
 ) -> Tensor:
     """Cross-entropy of picking the positive among the negatives; the margin handicaps the positive."""
     if positive_B.device.type == "cpu":
-        out: Tensor = _SoftmaxL1.apply(positive_B, query_BD, negative_ND, blocked_BN, weight_N, margin)
+        out: Tensor = _SoftmaxL1.apply(positive_B, query_BD, negative_ND, known_BN, weight_N, margin)
         return out
-    return plain_softmax_loss(positive_B, pair_distances(query_BD, negative_ND), blocked_BN, weight_N, margin)
+    return plain_softmax_loss(positive_B, pair_distances(query_BD, negative_ND), known_BN, weight_N, margin)
 
 
 def plain_softmax_loss(
-    positive_B: Tensor, negative_BN: Tensor, blocked_BN: Tensor, weight_N: Tensor, margin: float
+    positive_B: Tensor, negative_BN: Tensor, known_BN: Tensor, weight_N: Tensor, margin: float
 ) -> Tensor:
     """The same from distances, in plain torch operations."""
-    others_B = torch.logsumexp((weight_N - negative_BN).masked_fill(blocked_BN, -torch.inf), -1)
+    others_B = torch.logsumexp((weight_N - negative_BN).masked_fill(known_BN, -torch.inf), -1)
     own_B = -positive_B - margin
     return (torch.logaddexp(own_B, others_B) - own_B).sum()
 
 
 def self_adversarial_loss(
-    positive_B: Tensor, query_BD: Tensor, negative_ND: Tensor, blocked_BN: Tensor, weight_N: Tensor, margin: float
+    positive_B: Tensor, query_BD: Tensor, negative_ND: Tensor, known_BN: Tensor, weight_N: Tensor, margin: float
 ) -> Tensor:
     """Logistic loss with negatives weighted by how hard they are (the weights are constants)."""
     negative_BN = pair_distances(query_BD, negative_ND)
-    weight_BN = (weight_N - negative_BN.detach()).masked_fill(blocked_BN, -torch.inf).softmax(-1).nan_to_num()
+    weight_BN = (weight_N - negative_BN.detach()).masked_fill(known_BN, -torch.inf).softmax(-1).nan_to_num()
     negative_B = (weight_BN * torch.nn.functional.softplus(margin - negative_BN)).sum(-1)
     return (torch.nn.functional.softplus(positive_B - margin) + negative_B).sum()
 
@@ -88,7 +88,7 @@ class _SoftmaxL1(torch.autograd.Function):
         positive_B: Tensor,
         query_BD: Tensor,
         negative_ND: Tensor,
-        blocked_BN: Tensor,
+        known_BN: Tensor,
         weight_N: Tensor,
         margin: float,
     ) -> Tensor:
@@ -96,7 +96,7 @@ class _SoftmaxL1(torch.autograd.Function):
         loss_B, by_positive, by_query = torch.empty_like(positive), torch.empty_like(positive), torch.empty_like(query)
         parts_CND = torch.empty(CHUNKS, *negative.shape)
         softmax_l1(
-            query.numpy(), negative.numpy(), positive.numpy(), blocked_BN.numpy(), weight_N.numpy(), np.float32(margin),
+            query.numpy(), negative.numpy(), positive.numpy(), known_BN.numpy(), weight_N.numpy(), np.float32(margin),
             loss_B.numpy(), by_positive.numpy(), by_query.numpy(), parts_CND.numpy(),
         )  # fmt: skip
         ctx.save_for_backward(by_positive, by_query, parts_CND.sum(0))
@@ -118,7 +118,7 @@ class _MarginL1(torch.autograd.Function):
             torch.empty(triples.head_B.shape[0]), torch.empty_like(entity), torch.empty_like(relation)
         )  # fmt: skip
         margin_l1(
-            entity.numpy(), relation.numpy(), tuple(frozen(x.numpy()) for x in triples), np.float32(margin),
+            entity.numpy(), relation.numpy(), tuple(as_readonly(x.numpy()) for x in triples), np.float32(margin),
             loss_B.numpy(), by_entity.numpy(), by_relation.numpy(),
         )  # fmt: skip
         ctx.save_for_backward(by_entity, by_relation)

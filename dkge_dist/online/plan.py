@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dkge_dist.graph.affected import Affected
+from dkge_dist.graph.affected import Affected, AffectedBy
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.selection import triples_of
@@ -86,16 +86,16 @@ def plan_update(
     affected: Affected,
     now: Topology,
     by_relation: RelationIndex,
-    literal: bool,
+    affected_by: AffectedBy,
     limit: int,
     seed: int,
 ) -> UpdatePlan:
     """The plan for `diff`. `limit` bounds the triples that one object brings; 0 takes them all.
 
-    `literal` keeps to the published definition of affected. Added triples of planned objects are always learnt.
+    `affected_by` context is the published definition of affected. Added triples of planned objects are always learnt.
     """
-    entities = ObjectPlan(diff.emerging_entities, affected.entities(literal).astype(ROW), diff.removed_entities)
-    relations = ObjectPlan(diff.emerging_relations, affected.relations(literal).astype(ROW), diff.removed_relations)
+    entities = ObjectPlan(diff.emerging_entities, affected.entities(affected_by).astype(ROW), diff.removed_entities)
+    relations = ObjectPlan(diff.emerging_relations, affected.relations(affected_by).astype(ROW), diff.removed_relations)
     most = limit or np.iinfo(np.int64).max
     rng = np.random.default_rng([seed, 4])
     parts = [triples_of(now.outgoing, now.incoming, entities.trained, most, seed)]

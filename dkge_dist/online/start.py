@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from dkge_dist.online.plan import UpdatePlan
-from dkge_dist.shards.shard import TRAINED, initial_rows
-from dkge_dist.shards.table import Table
+from dkge_dist.tables.shard import TRAINED, initial_rows
+from dkge_dist.tables.table import Table
 from dkge_dist.types import ROW
 
 

@@ -16,13 +16,13 @@ import numpy as np
 
 from dkge_dist.config import OnlineSettings
 from dkge_dist.kernels.jit import set_threads
-from dkge_dist.learn.batches import Batch, BatchMaker
-from dkge_dist.learn.measure import Measure
-from dkge_dist.learn.step import Loss, NotFiniteError, batch_loss
-from dkge_dist.online.objects import OnlineBatch, OnlineObjects
+from dkge_dist.learning.batches import Batch, BatchMaker
+from dkge_dist.learning.measure import Measure
+from dkge_dist.learning.step import Loss, NotFiniteError, batch_loss
+from dkge_dist.online.encoder import OnlineBatch, OnlineObjects
 from dkge_dist.online.plan import ObjectPlan, UpdatePlan
-from dkge_dist.shards.shard import Field, Optimizer
-from dkge_dist.types import ROW, Array, DkgeError
+from dkge_dist.tables.shard import Optimizer
+from dkge_dist.types import ROW, Array, DkgeError, Field
 
 METRIC = "mrr"
 

@@ -17,8 +17,8 @@ from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.encode import Encoded, columns_look_swapped, encode
 from dkge_dist.graph.holdout import HeldOut
 from dkge_dist.graph.snapshot import Base, Snapshot
+from dkge_dist.graph.source_diff import SnapshotDiff, by_change, by_splits, by_union
 from dkge_dist.graph.sources.base import Rejects, Source, SourceError
-from dkge_dist.graph.succession import Succession, by_change, by_splits, by_union
 from dkge_dist.kernels.triples import canonical, distinct_rows, minus
 from dkge_dist.store.manifest import BaseEntry, CurrentEntry, SegmentEntry, SnapshotEntry, SnapshotManifest
 from dkge_dist.store.parts import save_base, save_change, save_segment
@@ -91,13 +91,13 @@ def ingest(
     rejects = Rejects(options.max_bad_lines)
 
     encoded = encode(source, *names, rejects, progress)
-    succession = _succeed(source, parent, encoded, options.held_out, names, partial(store.was_trained, before))
+    snapshot_diff = _succeed(source, parent, encoded, options.held_out, names, partial(store.was_trained, before))
     if not options.force:
-        _refuse_suspicious(source, parent, encoded, succession)
-        _look_for_another_parent(source, store, before, encoded, succession, names)
+        _refuse_suspicious(source, parent, encoded, snapshot_diff)
+        _look_for_another_parent(source, store, before, encoded, snapshot_diff, names)
 
-    content = content_after(before.snapshot.content if before else NOTHING, succession.diff, *names)
-    counts = dict(succession.counts + source.counts + Counter(bad_lines=len(rejects.lines)))
+    content = content_after(before.snapshot.content if before else NOTHING, snapshot_diff.diff, *names)
+    counts = dict(snapshot_diff.counts + source.counts + Counter(bad_lines=len(rejects.lines)))
     known = _already_there(store, before, options.name, content)
     if known is not None:
         kept = _save_rejects(store, known.version, rejects)
@@ -107,7 +107,7 @@ def ingest(
 
     store.ensure()
     with store.storage.staging() as staging:
-        snapshot = parent.after(succession.diff, len(names[0]), len(names[1]))
+        snapshot = parent.after(snapshot_diff.diff, len(names[0]), len(names[1]))
         version = head.version + 1 if head else 1
         facts = {
             "name": options.name or _free_name(store, source.name, version),
@@ -116,7 +116,7 @@ def ingest(
             "content": content,
             "counts": counts,
         }
-        entry = _save_snapshot(store, staging, before, snapshot, succession.diff).model_copy(update=facts)
+        entry = _save_snapshot(store, staging, before, snapshot, snapshot_diff.diff).model_copy(update=facts)
         current = head.current if head else CurrentEntry(snapshot=version, model=None)
         manifest = SnapshotManifest(
             version=version,
@@ -131,7 +131,7 @@ def ingest(
         )
         store.publish(manifest)
     kept = _save_rejects(store, version, rejects)
-    return Ingested(manifest, succession.diff, False, encoded.count, counts, staging.written, kept)
+    return Ingested(manifest, snapshot_diff.diff, False, encoded.count, counts, staging.written, kept)
 
 
 def _succeed(
@@ -141,7 +141,7 @@ def _succeed(
     held_out: HeldOut,
     names: Names,
     trained: Callable[[Triples], Array],
-) -> Succession:
+) -> SnapshotDiff:
     """What the source says, as a diff to the parent."""
     if source.is_change:
         return by_change(parent, encoded.splits[Split.TRAIN], encoded.deleted, held_out, names, trained)
@@ -150,10 +150,10 @@ def _succeed(
     return by_union(parent, encoded.splits[Split.TRAIN], held_out, names, trained)
 
 
-def _refuse_suspicious(source: Source, parent: Snapshot, encoded: Encoded, succession: Succession) -> None:
+def _refuse_suspicious(source: Source, parent: Snapshot, encoded: Encoded, snapshot_diff: SnapshotDiff) -> None:
     _look_for_swapped_columns(source, encoded, parent)
     _look_for_another_graph(source, encoded, parent)
-    _look_for_truncation(source, parent, succession.diff)
+    _look_for_truncation(source, parent, snapshot_diff.diff)
 
 
 def _check_usage(source: Source, options: IngestOptions) -> None:
@@ -229,15 +229,15 @@ def _look_for_another_parent(
     store: Store,
     before: SnapshotManifest | None,
     encoded: Encoded,
-    succession: Succession,
+    snapshot_diff: SnapshotDiff,
     names: Names,
 ) -> None:
     """A change that finds nothing of what it deletes, unless it is one that was ingested before: that does nothing."""
-    absent = succession.counts["already_absent"]
-    if not absent or any(change.deleted.count for change in succession.diff.splits):
+    absent = snapshot_diff.counts["already_absent"]
+    if not absent or any(change.deleted.count for change in snapshot_diff.diff.splits):
         return
     stored = [sum(segment.count for segment in dictionary.segments) for dictionary in names]
-    if not (succession.diff.is_empty and stored == [len(dictionary) for dictionary in names]):
+    if not (snapshot_diff.diff.is_empty and stored == [len(dictionary) for dictionary in names]):
         gone = canonical(encoded.splits[Split.TRAIN].take(encoded.deleted))
         fits = next((other for other in store.snapshots() if other != before and _holds(store, other, gone)), None)
         raise SuspiciousSourceError(

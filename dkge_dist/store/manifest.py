@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from dkge_dist.store.storage import Part, StoreError
+from dkge_dist.store.storage import Blob, StoreError
 
 FORMAT = 1
 SEAL = re.compile(rb'\{\n "sha256": "([0-9a-f]{64})",\n')
@@ -32,9 +32,9 @@ class PartEntry(Entry):
     rows: Count
 
     @property
-    def part(self) -> Part:
+    def part(self) -> Blob:
         """What the storage knows it by."""
-        return Part(self.digest, self.size)
+        return Blob(self.digest, self.size)
 
 
 class SegmentEntry(Entry):

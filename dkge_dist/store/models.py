@@ -14,9 +14,9 @@ from dkge_dist.store.manifest import ModelEntry, ModelManifest, PartEntry, Table
 from dkge_dist.store.storage import Staging, StoreError
 from dkge_dist.store.store import NumberTakenError, Store
 from dkge_dist.store.tables import block_rows, load_table, save_bytes, save_delta, save_table
-from dkge_dist.types import ROW, Array
+from dkge_dist.types import ROW, Array, Field
 
-FIELDS = ("knowledge", "context", "joint")
+FIELDS = tuple(Field)
 Tables = dict[str, TableEntry]
 Deltas = dict[str, list[PartEntry]]
 """By field: the parts that an update wrote, one a writer, of rows that no other of them has."""
@@ -27,7 +27,7 @@ COMPACT_FROM_ROWS = 1024
 
 
 @dataclass(frozen=True)
-class Learnt:
+class ModelWeights:
     """A model in memory: tables by field, dense parameters by name."""
 
     entities: dict[str, Array]
@@ -36,7 +36,7 @@ class Learnt:
 
 
 @dataclass(frozen=True)
-class About:
+class ModelMetadata:
     """What a model version says of itself: settings, validation metrics, facts of the run, metrics over time."""
 
     settings: dict[str, Any]
@@ -51,7 +51,7 @@ def save_small(staging: Staging, values: dict[str, Array]) -> Tables:
 
 
 def save_model(
-    staging: Staging, snapshot: int, tables: tuple[Tables, Tables], dense: dict[str, Array], about: About
+    staging: Staging, snapshot: int, tables: tuple[Tables, Tables], dense: dict[str, Array], about: ModelMetadata
 ) -> ModelEntry:
     """Write the rest of a model whose tables are written; `snapshot` is the version that it was learnt from."""
     return ModelEntry(
@@ -77,12 +77,12 @@ def save_update(
     snapshot: int,
     rows: tuple[int, int],
     deltas: tuple[Deltas, Deltas],
-    about: About,
+    about: ModelMetadata,
 ) -> ModelEntry:
     """Write what an update changed; everything else is referred to. `rows` counts entities and relations now."""
     tables = []
     for count, before, changed in zip(rows, (parent.model.entities, parent.model.relations), deltas, strict=True):
-        tables.append({field: _after(staging, before[field], count, changed.get(field, [])) for field in FIELDS})
+        tables.append({field.value: _after(staging, before[field], count, changed.get(field, [])) for field in FIELDS})
     return ModelEntry(
         snapshot=snapshot,
         parent=parent.version,
@@ -174,7 +174,7 @@ def load_dense(store: Store, part: PartEntry) -> dict[str, Array]:
     return tensors
 
 
-def load_learnt(store: Store, entry: ModelEntry, fields: tuple[str, ...] = FIELDS) -> Learnt:
+def load_learnt(store: Store, entry: ModelEntry, fields: tuple[str, ...] = FIELDS) -> ModelWeights:
     """The tables of some fields, and the dense parameters."""
     kinds = []
     for tables in (entry.entities, entry.relations):
@@ -182,7 +182,7 @@ def load_learnt(store: Store, entry: ModelEntry, fields: tuple[str, ...] = FIELD
         if missing:
             raise StoreError(f"{store.path}: a model without {missing[0]} vectors")
         kinds.append({field: load_table(store.storage, tables[field]) for field in fields})
-    return Learnt(kinds[0], kinds[1], load_dense(store, entry.dense))
+    return ModelWeights(kinds[0], kinds[1], load_dense(store, entry.dense))
 
 
 def load_history(store: Store, entry: ModelEntry) -> list[dict[str, Any]]:

@@ -27,7 +27,7 @@ class StoreError(DkgeError):
     """The store is missing, damaged, newer than this program, or was changed by somebody else meanwhile."""
 
 
-class Part(NamedTuple):
+class Blob(NamedTuple):
     """An immutable file, named by the SHA-256 of its bytes."""
 
     digest: str
@@ -97,7 +97,7 @@ class LocalStorage:
         """A folder of the store, whether it is there or not."""
         return self._below(*name.split("/"), "")
 
-    def part_path(self, part: Part) -> Path:
+    def part_path(self, part: Blob) -> Path:
         """Where a part lies, after checking that it can be what it says: a plain file of the right size."""
         if not PART_NAME.fullmatch(part.digest):
             raise StoreError(f"{self.root}: {part.digest!r} is no part name")
@@ -112,11 +112,11 @@ class LocalStorage:
             raise StoreError(f"part {path} has {state.st_size} bytes instead of {part.size}: truncated or replaced")
         return path
 
-    def place(self, part: Part) -> Path:
+    def place(self, part: Blob) -> Path:
         """Where a part belongs, whether it is there or not."""
         return self._below("parts", part.digest[:2], part.digest)
 
-    def is_sound(self, part: Part) -> bool:
+    def is_sound(self, part: Blob) -> bool:
         """Is the part there, with the very bytes that it is named after?"""
         try:
             return sha256_file(self.part_path(part)) == part.digest
@@ -142,11 +142,11 @@ class Staging:
         self.folder = folder
         self.written = 0
 
-    def add(self, write: Callable[[Path], None]) -> Part:
+    def add(self, write: Callable[[Path], None]) -> Blob:
         """Let `write` fill a file and make it a durable part."""
         temporary = self.folder / secrets.token_hex(8)
         write(temporary)
-        part = Part(sha256_file(temporary), temporary.stat().st_size)
+        part = Blob(sha256_file(temporary), temporary.stat().st_size)
         target = self.storage.place(part)
         if self.storage.is_sound(part):
             # Counts as new again: whoever clears old parts away must not take it from under this writer.

@@ -17,7 +17,7 @@ import pyarrow as pa
 from dkge_dist.store.columns import read_columns, write_columns
 from dkge_dist.store.manifest import PartEntry, TableEntry
 from dkge_dist.store.mapping import map_files
-from dkge_dist.store.storage import LocalStorage, Part, Staging, StoreError
+from dkge_dist.store.storage import Blob, LocalStorage, Staging, StoreError
 from dkge_dist.types import ROW, Array
 
 MIN_BLOCK_ROWS, MAX_BLOCK_ROWS, BLOCKS = 64, 16_384, 256
@@ -57,7 +57,7 @@ class BlockIndex:
             content = json.loads(path.read_bytes())
             self.rows, self.dim = content["shape"]
             self.block = content["chunk_grid"]["configuration"]["chunk_shape"][0]
-            self.parts = [Part(str(digest), int(size)) for digest, size in content["attributes"]["parts"]]
+            self.parts = [Blob(str(digest), int(size)) for digest, size in content["attributes"]["parts"]]
             numbers = (self.rows, self.dim, self.block)
             sound = all(isinstance(number, int) and number >= 0 for number in numbers) and self.block * self.dim > 0
         except (ValueError, KeyError, TypeError, IndexError, OverflowError):
@@ -96,13 +96,13 @@ def save_table(staging: Staging, values: Array, block: int) -> TableEntry:
     return save_index(staging, parts, rows, dim, block)
 
 
-def save_index(staging: Staging, parts: list[Part], rows: int, dim: int, block: int) -> TableEntry:
+def save_index(staging: Staging, parts: list[Blob], rows: int, dim: int, block: int) -> TableEntry:
     """Make a table of blocks that are written, whoever wrote them."""
     metadata = zarr_metadata(rows, dim, block, {"parts": [list(part) for part in parts]})
     return TableEntry(rows=rows, dim=dim, base=save_bytes(staging, metadata, len(parts)), deltas=[])
 
 
-def save_block(staging: Staging, values: Array, block: int) -> Part:
+def save_block(staging: Staging, values: Array, block: int) -> Blob:
     """Write one block; the last one is filled up with zeros, as Zarr does."""
 
     def write(path: Path) -> None:

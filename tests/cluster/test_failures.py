@@ -23,10 +23,10 @@ from ray.cluster_utils import Cluster
 
 from dkge_dist import api
 from dkge_dist.cluster.session import SPARE_BYTES, Place, shard_actors
-from dkge_dist.shards.plan import ShardPlan
 from dkge_dist.store.models import FIELDS
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import load_table
+from dkge_dist.tables.plan import ShardPlan
 from dkge_dist.types import DkgeError
 from tests.graphs import listing, movies, write_changes, write_tsv
 

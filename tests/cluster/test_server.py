@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from dkge_dist.cluster.server import ShardServer, StaleAttemptError, Stored, summed
-from dkge_dist.evaluate.question_answering import merged, nearest
-from dkge_dist.kernels.ranks import Skips, count_closer
-from dkge_dist.shards.plan import ShardPlan
-from dkge_dist.shards.shard import TRAINED, Field, Shard, checkpoint_files
-from dkge_dist.shards.table import LocalTable
+from dkge_dist.evaluation.answers import merged, nearest
+from dkge_dist.kernels.ranks import FilteredCandidates, count_closer
 from dkge_dist.store.storage import LocalStorage
 from dkge_dist.store.tables import load_table, save_delta, save_index, save_table
-from dkge_dist.types import OFFSET, ROW, DkgeError
+from dkge_dist.tables.plan import ShardPlan
+from dkge_dist.tables.shard import TRAINED, Shard, checkpoint_files
+from dkge_dist.tables.table import LocalTable
+from dkge_dist.types import OFFSET, ROW, DkgeError, Field
 from tests.cluster.twins import (
     ADAGRAD,
     BLOCK,
@@ -128,7 +128,7 @@ CALLS: dict[str, Callable[[ShardServer, str, Path], Any]] = {
         np.zeros((1, DIM), np.float32),
         np.zeros(1, np.float32),
         np.arange(3, dtype=ROW),
-        Skips(np.zeros(2, OFFSET), np.empty(0, ROW)),
+        FilteredCandidates(np.zeros(2, OFFSET), np.empty(0, ROW)),
     ),
     "nearest": lambda server, attempt, folder: server.nearest(
         attempt, np.zeros((1, DIM), np.float32), np.ones(ROWS, bool), 3
@@ -358,14 +358,14 @@ def test_counts_and_nearest_rows_add_up_over_shards(tmp_path: Path, shards: int)
     candidates = np.flatnonzero(alive).astype(ROW)
     skipped = [np.sort(rng.permutation(ROWS)[: rng.integers(0, 9)]).astype(ROW) for _ in range(6)]
     indptr = np.concatenate([[0], np.cumsum([len(rows) for rows in skipped])]).astype(OFFSET)
-    expected = count_closer(queries, bounds, joint, candidates, Skips(indptr, np.concatenate(skipped)))
+    expected = count_closer(queries, bounds, joint, candidates, FilteredCandidates(indptr, np.concatenate(skipped)))
     closer, equal = np.zeros(6, OFFSET), np.zeros(6, OFFSET)
     best = None
     for server in made:
         mine = [apart(plan, server.number, rows)[1] for rows in skipped]
         begin = np.concatenate([[0], np.cumsum([len(rows) for rows in mine])]).astype(OFFSET)
         places = apart(plan, server.number, candidates)[1]
-        found = server.count_closer("now", queries, bounds, places, Skips(begin, np.concatenate(mine)))
+        found = server.count_closer("now", queries, bounds, places, FilteredCandidates(begin, np.concatenate(mine)))
         closer, equal = closer + found[0], equal + found[1]
         near = server.nearest("now", queries, alive[plan.held(server.number)], 7)
         best = near if best is None else merged(best, near, 7)

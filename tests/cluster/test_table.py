@@ -15,11 +15,11 @@ import pytest
 from dkge_dist.cluster.session import ShardActor
 from dkge_dist.cluster.table import RayTable
 from dkge_dist.cluster.wire import ShardLostError
-from dkge_dist.shards.plan import ShardPlan
-from dkge_dist.shards.shard import TRAINED, Field
 from dkge_dist.store.storage import LocalStorage
 from dkge_dist.store.tables import load_table, save_table
-from dkge_dist.types import ROW, DkgeError
+from dkge_dist.tables.plan import ShardPlan
+from dkge_dist.tables.shard import TRAINED
+from dkge_dist.types import ROW, DkgeError, Field
 from tests.cluster.twins import (
     ADAGRAD,
     BLOCK,

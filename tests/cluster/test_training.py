@@ -14,7 +14,7 @@ from dkge_dist import api
 from dkge_dist.store.manifest import ModelEntry
 from dkge_dist.store.models import load_history, load_learnt
 from dkge_dist.store.store import Store
-from dkge_dist.train.trainer import StoppedError
+from dkge_dist.training.trainer import StoppedError
 from dkge_dist.types import DkgeError
 from tests.cli.test_cli import Ended, dkge
 from tests.graphs import assert_sound, head, movies, write_tsv

@@ -15,12 +15,12 @@ import pytest
 from dkge_dist import api
 from dkge_dist.cli.main import main
 from dkge_dist.cluster.ranking import ShardedJoint
-from dkge_dist.evaluate.link_prediction import Joint, rank
-from dkge_dist.shards.plan import ShardPlan
+from dkge_dist.evaluation.link_prediction import Joint, rank
 from dkge_dist.store.manifest import ModelManifest
 from dkge_dist.store.models import FIELDS
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import BlockIndex, load_delta, load_table
+from dkge_dist.tables.plan import ShardPlan
 from dkge_dist.types import ROW, DkgeError, Split, UsageError
 from tests.graphs import Labelled, assert_same_vectors, assert_sound, listing, vectors, write_changes, write_tsv
 
@@ -234,7 +234,7 @@ def test_answers_over_shards_are_those_of_one_piece(
 @pytest.fixture(scope="module")
 def with_ties(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model whose entities have few different places, so that many are just as far."""
-    from dkge_dist.store.models import About, load_learnt, publish_model, save_model, save_small
+    from dkge_dist.store.models import ModelMetadata, load_learnt, publish_model, save_model, save_small
     from dkge_dist.store.tables import save_table
 
     store = Path(shutil.copytree(trained, tmp_path_factory.mktemp("ties") / "store"))
@@ -247,7 +247,7 @@ def with_ties(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with opened.storage.staging() as staging:
         entities = {field: save_table(staging, values, BLOCK) for field, values in learnt.entities.items()}
         saved = (entities, save_small(staging, learnt.relations))
-        about = About(entry.settings, {}, {"origin": "scratch"}, [])
+        about = ModelMetadata(entry.settings, {}, {"origin": "scratch"}, [])
         publish_model(opened, save_model(staging, entry.snapshot, saved, learnt.dense, about), 0.0)
     return store
 
@@ -263,7 +263,7 @@ def test_single_ranks_agree_and_rows_come_in_the_order_they_were_asked_for(with_
     """Not only their means."""
     from dkge_dist.api.tables import sharded
     from dkge_dist.cluster.session import Place
-    from dkge_dist.shards.shard import Field
+    from dkge_dist.tables.shard import Field
 
     opened = Store.open(with_ties)
     manifest = opened.find_model()

@@ -25,12 +25,12 @@ from dkge_dist.cluster.requests import (
 )
 from dkge_dist.cluster.server import ShardServer
 from dkge_dist.cluster.wire import Connection, Listener, ShardLostError
-from dkge_dist.shards.plan import ShardPlan
-from dkge_dist.shards.shard import Field, Optimizer, Start
-from dkge_dist.types import ROW, DkgeError
+from dkge_dist.tables.plan import ShardPlan
+from dkge_dist.tables.shard import Optimizer, RowInitializer
+from dkge_dist.types import ROW, DkgeError, Field
 
 ATTEMPT = "0123456789abcdef"
-START = Start((3, 0), 200, 5, 1.0)
+START = RowInitializer((3, 0), 200, 5, 1.0)
 OPTIMIZER = Optimizer("adagrad", 0.1)
 PLACES = np.array([3, 1, 150], ROW)
 

@@ -12,15 +12,16 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing
-
-from dkge_dist.cluster.workers import Board, ReplicatedTable, SharedCheckpoints, Worker
-from dkge_dist.learn.step import Loss
-from dkge_dist.model.dkge import Dkge
-from dkge_dist.shards.plan import ShardPlan
-from dkge_dist.shards.shard import TRAINED, Field, Shard, Start
-from dkge_dist.shards.table import LocalTable
-from dkge_dist.train.learner import Learner, Rates
 from tests.learn.test_parts import DIM, RELATIONS, ROWS, graph, maker
+
+from dkge_dist.cluster.workers import ReplicatedTable, SharedCheckpoints, TrainCoordinator, Worker
+from dkge_dist.learning.step import Loss
+from dkge_dist.model.dkge import Dkge
+from dkge_dist.tables.plan import ShardPlan
+from dkge_dist.tables.shard import TRAINED, RowInitializer, Shard
+from dkge_dist.tables.table import LocalTable
+from dkge_dist.training.learner import Learner, Rates
+from dkge_dist.types import Field
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -37,7 +38,7 @@ def learn(me: Worker) -> dict[str, np.ndarray]:
     """A few steps as one of the workers; all numbers that it ends with."""
     tables = []
     for kind, count in enumerate((ROWS, RELATIONS)):
-        start = Start((1, kind), count, DIM, 1.0)
+        start = RowInitializer((1, kind), count, DIM, 1.0)
         tables.append(me.replicated({field: start.run(field, 0, count) for field in TRAINED}))
     learner = Learner(Dkge(DIM, 1, 1, seed=3), (tables[0], tables[1]), Loss("softmax", 0.0), "adagrad", CPU, me.add_up)
     batches = maker("shared", True, (me.rank, me.world))
@@ -133,7 +134,7 @@ def test_a_replicated_table_moves_rows_that_only_others_have_a_gradient_of() -> 
 
 
 def test_the_board_keeps_the_first_word_of_how_it_ended() -> None:
-    board = Board()
+    board = TrainCoordinator()
     assert board.report(0.1, "epoch 1") is False
     board.add_line({"epoch": 1})
     board.add_line({"epoch": 2})

@@ -7,29 +7,29 @@ from pathlib import Path
 import numpy as np
 
 from dkge_dist.cluster.server import ShardServer, Stored
-from dkge_dist.shards.plan import ShardPlan
-from dkge_dist.shards.shard import TRAINED, Field, Optimizer, Shard, Start
-from dkge_dist.shards.table import LocalTable
 from dkge_dist.store.storage import LocalStorage
 from dkge_dist.store.tables import save_table
-from dkge_dist.types import ROW
+from dkge_dist.tables.plan import ShardPlan
+from dkge_dist.tables.shard import TRAINED, Optimizer, RowInitializer, Shard
+from dkge_dist.tables.table import LocalTable
+from dkge_dist.types import ROW, Field
 
 ADAGRAD, SGD = Optimizer("adagrad", 0.1), Optimizer("sgd", 0.03)
 ROWS, DIM, BLOCK = 150, 5, 8
-START = Start((3, 0), ROWS, DIM, 1.0)
+START = RowInitializer((3, 0), ROWS, DIM, 1.0)
 """An odd dimension, and a last block that is not full."""
 
 Rows = dict[Field, np.ndarray]
 Pushed = dict[Field, tuple[np.ndarray, np.ndarray]]
 
 
-def local(start: Start = START) -> LocalTable:
+def local(start: RowInitializer = START) -> LocalTable:
     """All rows in one piece."""
     values = {field: start.run(field, 0, start.rows) for field in TRAINED}
     return LocalTable(Shard({**values, Field.JOINT: np.zeros((start.rows, start.dim), np.float32)}))
 
 
-def servers(shards: int, world: int = 1, fill: Start | Stored = START, rows: int = ROWS) -> list[ShardServer]:
+def servers(shards: int, world: int = 1, fill: RowInitializer | Stored = START, rows: int = ROWS) -> list[ShardServer]:
     """The same in shards, without Ray, all in the attempt `now`."""
     plan = ShardPlan(rows, BLOCK, shards)
     made = [ShardServer(number, plan) for number in range(shards)]

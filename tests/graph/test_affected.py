@@ -65,7 +65,7 @@ def test_ends_of_changed_triples_count_by_default_and_not_literally(night: Evolu
     ends = {end for h, _, t in changed for end in (h, t)}
     by_context = set(found.entities_by_context.tolist())
     assert set(found.entities().tolist()) == by_context | ends
-    assert set(found.entities(literal=True).tolist()) == by_context
+    assert set(found.entities("context").tolist()) == by_context
     assert set(found.relations().tolist()) >= {r for _, r, _ in changed}
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dkge_dist.graph.holdout import HeldOut
-from dkge_dist.graph.succession import Succession
+from dkge_dist.graph.source_diff import SnapshotDiff
 from dkge_dist.types import Split
 from tests.graphs import Chain, Labelled
 
@@ -62,7 +62,7 @@ def play(nights: list[Night], by_change: bool, order: list[Labelled] | None = No
 
 def _step(
     chain: Chain, before: frozenset[Labelled], night: Night, by_change: bool, order: list[Labelled] | None = None
-) -> Succession:
+) -> SnapshotDiff:
     def arranged(triples: frozenset[Labelled]) -> list[Labelled]:
         return sorted(triples) if order is None else sorted(triples, key=order.index)
 

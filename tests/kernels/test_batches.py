@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.batches import RowNumbering, bernoulli_head_chance, corrupt, known_among
 from dkge_dist.kernels.triples import canonical
-from dkge_dist.shards.shard import Field, Optimizer, Shard
-from dkge_dist.types import ROW
+from dkge_dist.tables.shard import Optimizer, Shard
+from dkge_dist.types import ROW, Field
 from tests.strategies import RandomGraph, graphs, to_triples
 
 

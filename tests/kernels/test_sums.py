@@ -31,7 +31,7 @@ LEARN = """
 import hashlib
 import numpy as np
 import dkge_dist
-from dkge_dist.shards.shard import Field
+
 from tests.learn.test_step import learn
 losses, vectors = learn(0, steps=3)
 print(losses, hashlib.sha256(vectors.tobytes()).hexdigest())

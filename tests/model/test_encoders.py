@@ -11,8 +11,8 @@ from dkge_dist.kernels.adjacency import padded_blocks
 from dkge_dist.kernels.batches import RowNumbering
 from dkge_dist.kernels.contexts import Sampling, build_contexts
 from dkge_dist.kernels.triples import canonical
-from dkge_dist.learn.objects import EntityContexts
-from dkge_dist.model.attentive_gcn import PaddedPlaces
+from dkge_dist.learning.contexts import EntityContexts
+from dkge_dist.model.attentive_gcn import PaddedBlock
 from dkge_dist.model.dkge import Encoder
 from tests import reference
 from tests.strategies import RandomGraph, digests, graphs, to_triples
@@ -20,7 +20,7 @@ from tests.strategies import RandomGraph, digests, graphs, to_triples
 TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
 
 
-def padded_places(contexts, rows: int) -> tuple[list[PaddedPlaces], np.ndarray]:
+def padded_places(contexts, rows: int) -> tuple[list[PaddedBlock], np.ndarray]:
     """Padded blocks over the same numbering of rows as the ragged form."""
     numbering = RowNumbering(rows)
     flat = np.concatenate([contexts.vertices[b, : contexts.size[b]] for b in range(contexts.size.shape[0])])
@@ -31,7 +31,7 @@ def padded_places(contexts, rows: int) -> tuple[list[PaddedPlaces], np.ndarray]:
         real = block.vertices >= 0
         at = np.vectorize(lambda row: number.get(int(row), 0))(block.vertices)
         blocks.append(
-            PaddedPlaces(
+            PaddedBlock(
                 *(torch.from_numpy(np.ascontiguousarray(x)) for x in (block.contexts, at, block.adjacency, real))
             )
         )
@@ -93,7 +93,7 @@ def test_padding_never_leaks() -> None:
     results = [
         encoder(
             features,
-            [PaddedPlaces(torch.tensor([0]), torch.tensor([[0, 1] + [filler] * 6]), adjacency, real)],
+            [PaddedBlock(torch.tensor([0]), torch.tensor([[0, 1] + [filler] * 6]), adjacency, real)],
             knowledge,
         )
         for filler in (0, 1, 2)

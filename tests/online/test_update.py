@@ -10,18 +10,18 @@ import torch
 
 import dkge_dist
 from dkge_dist.config import load_settings
-from dkge_dist.evaluate.validation import Validation
+from dkge_dist.evaluation.validation import Validation
 from dkge_dist.graph.relation_paths import PathCounts
 from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.contexts import Sampling
-from dkge_dist.learn.encode import joint_of
-from dkge_dist.learn.objects import EntityContexts, RelationContexts
+from dkge_dist.learning.contexts import EntityContexts, RelationContexts
+from dkge_dist.learning.encode import joint_of
 from dkge_dist.model.dkge import Dkge
-from dkge_dist.shards.shard import Field, Shard
-from dkge_dist.shards.table import LocalTable
 from dkge_dist.store.models import load_dense, load_learnt
 from dkge_dist.store.store import Store
-from dkge_dist.types import ROW, DkgeError, Split
+from dkge_dist.tables.shard import Shard
+from dkge_dist.tables.table import LocalTable
+from dkge_dist.types import ROW, DkgeError, Field, Split
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -204,7 +204,7 @@ def test_every_added_triple_is_learnt_by_default(tmp_path: Path) -> None:
     parallel = next(f"{h}\tr{k}\t{t}" for h, t in sorted(known) for k in range(4) if (h, f"r{k}", t) not in triples)
     night(tmp_path / "n.changes", path, [parallel], [])
     plan = dkge_dist.update(path, plan=True)
-    literal = dkge_dist.update(path, plan=True, settings=["online.literal=true"])
+    literal = dkge_dist.update(path, plan=True, settings=["online.affected_by=context"])
     assert plan["affected_entities"] >= 2
     assert literal["affected_entities"] == 0
     assert dkge_dist.update(path)["trained_triples"] >= 1

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import dkge_dist
-from dkge_dist.learn.batches import BatchMaker
+from dkge_dist.learning.batches import BatchMaker
 from dkge_dist.store.models import load_learnt
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import load_delta

@@ -14,8 +14,8 @@ from dkge_dist import api
 from dkge_dist.store.manifest import ModelEntry, ModelManifest, PartEntry, TableEntry, parse_manifest, sealed
 from dkge_dist.store.models import (
     FIELDS,
-    About,
-    Learnt,
+    ModelMetadata,
+    ModelWeights,
     load_history,
     load_learnt,
     publish_model,
@@ -29,18 +29,18 @@ from tests.graphs import assert_sound, everything, head, listing, movies, write_
 
 DIM, BLOCK = 3, 16
 HISTORY = [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.25, "hits@10": 0.1}]
-ABOUT = About({"seed": 7}, {"hits@10": 0.1}, {"preset": "default", "epochs": 2, "device": "cpu"}, HISTORY)
+ABOUT = ModelMetadata({"seed": 7}, {"hits@10": 0.1}, {"preset": "default", "epochs": 2, "device": "cpu"}, HISTORY)
 
 
-def some_learnt(store: Store, seed: int = 0) -> Learnt:
+def some_learnt(store: Store, seed: int = 0) -> ModelWeights:
     rng = np.random.default_rng(seed)
     counts = [len(names) for names in store.dictionaries(store.head())]
     kinds = [{field: rng.normal(size=(count, DIM)).astype(np.float32) for field in FIELDS} for count in counts]
     dense = {"entity.gate.logits": rng.normal(size=DIM).astype(np.float32), "w": np.ones((DIM, DIM), np.float32)}
-    return Learnt(kinds[0], kinds[1], dense)
+    return ModelWeights(kinds[0], kinds[1], dense)
 
 
-def saved(store: Store, learnt: Learnt, snapshot: int = 1) -> ModelEntry:
+def saved(store: Store, learnt: ModelWeights, snapshot: int = 1) -> ModelEntry:
     with store.storage.staging() as staging:
         entities = {field: save_table(staging, values, BLOCK) for field, values in learnt.entities.items()}
         tables = (entities, save_small(staging, learnt.relations))
@@ -52,7 +52,7 @@ def publish(path: Path, snapshot: int = 1, seed: int = 0) -> ModelManifest:
     return publish_model(store, saved(store, some_learnt(store, seed), snapshot), 1.5)
 
 
-def assert_equal(one: Learnt, other: Learnt) -> None:
+def assert_equal(one: ModelWeights, other: ModelWeights) -> None:
     for name in ("entities", "relations", "dense"):
         left, right = getattr(one, name), getattr(other, name)
         assert left.keys() == right.keys()

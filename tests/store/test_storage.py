@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dkge_dist.store.storage import LocalStorage, Part, StoreError, sha256_file
+from dkge_dist.store.storage import Blob, LocalStorage, StoreError, sha256_file
 
 RACE = """
 import json, os, sys, time
@@ -27,16 +27,16 @@ print(json.dumps([number for number in range(200) if storage.create(f"versions/{
 """
 
 
-def part_of(content: bytes) -> Part:
-    return Part(hashlib.sha256(content).hexdigest(), len(content))
+def part_of(content: bytes) -> Blob:
+    return Blob(hashlib.sha256(content).hexdigest(), len(content))
 
 
-def stored(storage: LocalStorage, content: bytes) -> Part:
+def stored(storage: LocalStorage, content: bytes) -> Blob:
     with storage.staging() as staging:
         return staging.add(lambda path: path.write_bytes(content) and None)
 
 
-def place(storage: LocalStorage, part: Part) -> Path:
+def place(storage: LocalStorage, part: Blob) -> Path:
     return storage.root / "parts" / part.digest[:2] / part.digest
 
 
@@ -182,7 +182,7 @@ def test_a_part_that_is_a_folder(tmp_path: Path) -> None:
 )
 def test_names_that_no_part_can_have(tmp_path: Path, digest: str) -> None:
     with pytest.raises(StoreError, match="is no part name"):
-        LocalStorage(tmp_path).part_path(Part(digest, 0))
+        LocalStorage(tmp_path).part_path(Blob(digest, 0))
 
 
 def test_a_write_that_fails_leaves_nothing(tmp_path: Path) -> None:

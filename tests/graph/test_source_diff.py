@@ -1,0 +1,164 @@
+"""From what a source says to the next snapshot: a whole one and the change file of the same night lead to the same."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dkge_dist.graph.holdout import HeldOut
+from dkge_dist.graph.source_diff import SnapshotDiff
+from dkge_dist.types import Split
+from tests.graphs import Chain, Labelled, alive, labelled
+
+triples = st.tuples(st.sampled_from("abcdefg"), st.sampled_from("rs"), st.sampled_from("abcdefg"))
+nights = st.lists(st.lists(triples, max_size=20), min_size=1, max_size=4)
+signed = st.lists(st.tuples(st.sampled_from("+-"), triples), max_size=25)
+
+# One example is several snapshots.
+examples = settings(max_examples=50)
+
+A, B, C = ("a", "r", "b"), ("b", "r", "c"), ("c", "s", "a")
+
+
+def summary(chain: Chain, snapshot_diff: SnapshotDiff) -> dict[str, object]:
+    """A diff by labels, for rows are not the same in two chains."""
+    diff, (entities, relations) = snapshot_diff.diff, chain.names
+    return {
+        "splits": [
+            (labelled(change.added, chain.names), labelled(change.deleted, chain.names)) for change in diff.splits
+        ],
+        "entities": (set(entities.labels(diff.emerging_entities)), set(entities.labels(diff.removed_entities))),
+        "relations": (set(relations.labels(diff.emerging_relations)), set(relations.labels(diff.removed_relations))),
+    }
+
+
+def changes_between(old: set[Labelled], new: set[Labelled]) -> list[tuple[str, Labelled]]:
+    return [("+", triple) for triple in sorted(new - old)] + [("-", triple) for triple in sorted(old - new)]
+
+
+@examples
+@given(nights, st.integers(0, 3), st.integers(0, 3))
+def test_full_snapshots_and_change_files_lead_to_the_same(nights: list[list[Labelled]], valid: int, test: int) -> None:
+    full, change = Chain(), Chain()
+    wanted = HeldOut(valid, test)
+    old: set[Labelled] = set()
+    for night in nights:
+        by_full = full.full(night, wanted)
+        by_change = change.change(changes_between(old, set(night)), wanted)
+        assert summary(full, by_full) == summary(change, by_change)
+        assert full.content == change.content
+        assert full.state == change.state
+        old = set(night)
+
+
+@examples
+@given(nights)
+def test_who_comes_alive_and_who_dies(nights: list[list[Labelled]]) -> None:
+    chain = Chain()
+    known: tuple[set[str], set[str]] = (set(), set())
+    for night in nights:
+        found = summary(chain, chain.full(night))
+        now = {label for head, _, tail in night for label in (head, tail)}, {relation for _, relation, _ in night}
+        assert found["entities"] == (now[0] - known[0], known[0] - now[0])
+        assert found["relations"] == (now[1] - known[1], known[1] - now[1])
+        assert alive(chain.snapshot.entities_alive, chain.names[0]) == now[0]
+        assert alive(chain.snapshot.relations_alive, chain.names[1]) == now[1]
+        known = now
+
+
+@examples
+@given(st.lists(triples, max_size=12), signed)
+def test_the_last_line_about_a_triple_holds(before: list[Labelled], lines: list[tuple[str, Labelled]]) -> None:
+    chain = Chain()
+    chain.full(before)
+    counts = chain.change(lines).counts
+    expected, last = set(before), dict[Labelled, str]()
+    for sign, triple in lines:
+        last[triple] = sign
+        (expected.add if sign == "+" else expected.discard)(triple)
+    assert chain.state[Split.TRAIN] == expected
+    assert counts["duplicates"] == len(lines) - len(last)
+    assert counts["already_present"] == sum(sign == "+" and triple in before for triple, sign in last.items())
+    assert counts["already_absent"] == sum(sign == "-" and triple not in before for triple, sign in last.items())
+
+
+def test_counts_name_only_what_happened() -> None:
+    chain = Chain()
+    assert chain.full([A, B, A, A]).counts == {"duplicates": 2}
+    assert chain.full([A, B]).counts == {}
+    assert chain.change([("+", A), ("-", C), ("+", C), ("-", C)]).counts == {
+        "already_present": 1,
+        "already_absent": 1,
+        "duplicates": 2,
+    }
+
+
+@examples
+@given(st.lists(triples, min_size=1, max_size=20), st.randoms())
+def test_order_and_repetition_make_no_difference(night: list[Labelled], random: object) -> None:
+    chain = Chain()
+    chain.full(night)
+    content = chain.content
+    shuffled = night + night[: len(night) // 2]
+    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    again = chain.full(shuffled)
+    assert again.diff.is_empty
+    assert chain.content == content
+    fresh = Chain()
+    fresh.full(shuffled)
+    assert fresh.content == content
+
+
+def test_content_knows_splits_and_directions() -> None:
+    def content(splits: dict[Split, list[Labelled]]) -> str:
+        chain = Chain()
+        chain.splits(splits)
+        return chain.content
+
+    contents = [
+        content({Split.TRAIN: [A, B]}),
+        content({Split.TRAIN: [A], Split.VALID: [B]}),
+        content({Split.TRAIN: [A], Split.TEST: [B]}),
+        content({Split.TRAIN: [B], Split.VALID: [A]}),
+        content({Split.TRAIN: [("b", "r", "a"), B]}),
+        content({Split.TRAIN: [("a", "b", "r"), B]}),
+        content({Split.TRAIN: [A]}),
+        content({}),
+    ]
+    assert len(set(contents)) == len(contents)
+
+
+def test_given_splits_are_taken_as_they_are_and_leaks_are_counted() -> None:
+    chain = Chain()
+    given = {Split.TRAIN: [A, B, C], Split.VALID: [B], Split.TEST: [C, A, A]}
+    counts = chain.splits(given).counts
+    assert chain.state == {split: set(triples) for split, triples in given.items()}
+    assert counts == {"duplicates": 1, "valid_in_train": 1, "test_in_train": 2}
+
+
+def test_given_splits_may_move_triples() -> None:
+    chain = Chain()
+    chain.splits({Split.TRAIN: [A, B], Split.VALID: [C]})
+    found = summary(chain, chain.splits({Split.TRAIN: [A, C], Split.TEST: [B]}))
+    assert found["splits"] == [({C}, {B}), (set(), {C}), ({B}, set())]
+    assert found["entities"] == (set(), set())
+
+
+def test_a_change_on_top_of_given_splits_finds_triples_in_every_split() -> None:
+    chain = Chain()
+    other = ("a", "s", "c")
+    chain.splits({Split.TRAIN: [A, B, other], Split.VALID: [C, A]})
+    counts = chain.change([("+", C), ("-", A)]).counts
+    assert counts == {"already_present": 1}
+    assert chain.state == {Split.TRAIN: {B, other}, Split.VALID: {C}, Split.TEST: set()}
+
+
+def test_what_vanished_and_returns_keeps_its_rows_and_is_emerging_again() -> None:
+    chain = Chain()
+    chain.full([A, B])
+    rows = chain.names[0].labels(chain.snapshot.diff.emerging_entities)
+    chain.full([B])
+    back = chain.full([A, B])
+    assert summary(chain, back)["entities"] == ({"a"}, set())
+    assert chain.names[0].labels(chain.snapshot.diff.emerging_entities) == rows
+    assert len(chain.names[0]) == 3
