@@ -19,7 +19,6 @@ import importlib
 import os
 import sys
 import warnings
-from types import ModuleType
 from typing import Any
 
 # Numba and torch have a pool of threads each, and one that spins while it waits takes the cores from the other
@@ -50,17 +49,6 @@ __all__ = [
     "train",
     "update",
 ]
-
-
-class _Package(ModuleType):
-    """`train` and `evaluate` are functions here and packages below: importing a package must not hide its function."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in __all__ and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:

@@ -53,10 +53,10 @@ def push_request(
     return Message(PUSH, (step, rank, KIND_NUMBER[optimizer.kind]), optimizer.rate, tags, arrays)
 
 
-def write_request(field: Field, places: Array, values: Sent) -> Message:
+def write_request(field: Field, places: Array, values: Sent, is_reset: bool) -> Message:
     """For `ShardServer.write`."""
     number = FIELD_NUMBER[field]
-    return Message(WRITE, NOTHING, 0.0, [PLACES + number, VALUES + number], [places, values])
+    return Message(WRITE, (int(is_reset), 0, 0), 0.0, [PLACES + number, VALUES + number], [places, values])
 
 
 def answered(server: ShardServer, attempt: str, request: Received, room: Room) -> Message:
@@ -69,7 +69,8 @@ def answered(server: ShardServer, attempt: str, request: Received, room: Room) -
             return Message(ANSWER, NOTHING, 0.0, _tags(values, VALUES), list(values.values()))
         if request.about == PUSH:
             return _pushed(server, attempt, request, room)
-        server.write(attempt, FIELDS[request.tags[0] & FIELD_OF], *request.arrays)
+        rows, written = request.arrays
+        server.write(attempt, FIELDS[request.tags[0] & FIELD_OF], rows, written, bool(request.numbers[0]))
         return Message(ANSWER, NOTHING, 0.0, (), ())
     except DkgeError as error:
         return _error(isinstance(error, StaleAttemptError), str(error))

@@ -68,10 +68,13 @@ class Ingested:
     counts: dict[str, int]
     bytes_written: int = 0
     rejects: Path | None = None
+    before: Snapshot = field(default_factory=Snapshot.nothing)
+    snapshot: Snapshot = field(default_factory=Snapshot.nothing)
+    names: Names = field(default_factory=lambda: (Dictionary(), Dictionary()))
 
 
 def ingest(
-    path: Path,
+    store: Store,
     source: Source,
     options: IngestOptions | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -81,10 +84,9 @@ def ingest(
     options = options or IngestOptions()
     _check_usage(source, options)
     began = clock()
-    store = Store.open_or_new(path)
     head = store.head()
     if head is None and source.is_change:
-        raise SourceError(f"{source.path}: a change needs a snapshot to change, and {path} holds none yet")
+        raise SourceError(f"{source.path}: a change needs a snapshot to change, and {store.path} holds none yet")
     before = store.current_snapshot()
     parent = store.snapshot(before, head)
     names = store.dictionaries(head)
@@ -131,7 +133,10 @@ def ingest(
         )
         store.publish(manifest)
     kept = _save_rejects(store, version, rejects)
-    return Ingested(manifest, snapshot_diff.diff, False, encoded.count, counts, staging.written, kept)
+    grown = (Dictionary(names[0].grown, "entity"), Dictionary(names[1].grown, "relation"))
+    return Ingested(
+        manifest, snapshot_diff.diff, False, encoded.count, counts, staging.written, kept, parent, snapshot, grown
+    )
 
 
 def _succeed(

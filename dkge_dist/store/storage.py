@@ -48,6 +48,7 @@ class LocalStorage:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.location = str(root.resolve())
 
     def _below(self, *names: str) -> Path:
         """A path in the store. A folder on the way that is a link may lead out of it, to read and to write."""
@@ -177,3 +178,11 @@ def _sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+Storage = LocalStorage
+
+
+def open_storage(location: str) -> LocalStorage:
+    """The storage at a location."""
+    return LocalStorage(Path(location))

@@ -129,6 +129,11 @@ class Store:
         head = self.head()
         return self.snapshot_manifest(head.current.snapshot) if head else None
 
+    def current_model(self) -> ModelManifest | None:
+        """The current model, None if there is none yet."""
+        head = self.head()
+        return self.model_manifest(head.current.model) if head and head.current.model is not None else None
+
     def snapshots(self) -> Iterator[SnapshotManifest]:
         """All snapshots, newest first."""
         found = (self.manifest(number) for number in reversed(self.versions()))
