@@ -9,7 +9,6 @@ import pytest
 
 import dkge_dist
 from dkge_dist.evaluation.validation import Validation
-from dkge_dist.store.store import Store
 from dkge_dist.types import DkgeError, UsageError
 from tests.jobs.building import (
     ADDED,
