@@ -85,7 +85,7 @@ def ingest(
         if progress is not None:
             progress(done / total if total else 0.0, "reading")
 
-    result = ingest_source(Path(store), reader, options, heard)
+    result = ingest_source(Store.open_or_new(Path(store)), reader, options, heard)
     entry = result.manifest.snapshot
     seconds = since(began)
     return {
@@ -101,7 +101,7 @@ def ingest(
         "test": entry.test,
         **result.diff.counts(),
         "counts": result.counts,
-        "rejects": str(result.rejects) if result.rejects else None,
+        "rejects": result.rejects,
         "lines": result.lines,
         "bytes_written": result.bytes_written,
         "seconds": seconds,

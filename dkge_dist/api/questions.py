@@ -21,7 +21,7 @@ from dkge_dist.graph.labels import Labels
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.kernels.jit import set_threads
 from dkge_dist.kernels.triples import contains
-from dkge_dist.store.export import Format, Vectors, write_vectors
+from dkge_dist.store.export import Format, TableRows, Vectors, write_vectors
 from dkge_dist.store.manifest import ModelManifest
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import blocks, load_table
@@ -133,10 +133,10 @@ def _evaluated(
 def _joint(place: Place | None, opened: Opened) -> Iterator[JointVectors]:
     """o* of a model, here or in shards."""
     storage, entry = opened.store.storage, opened.model.model
-    relations = load_table(storage, entry.relations["joint"])
+    relations = load_table(storage, entry.relations[Field.JOINT])
     candidates = np.flatnonzero(opened.snapshot.entities_alive).astype(ROW)
     if place is None:
-        yield Joint(load_table(storage, entry.entities["joint"]), relations, candidates)
+        yield Joint(load_table(storage, entry.entities[Field.JOINT]), relations, candidates)
         return
     with _sharded_joint(place, opened, relations, candidates) as joint:
         yield joint
@@ -146,7 +146,7 @@ def _joint(place: Place | None, opened: Opened) -> Iterator[JointVectors]:
 def _sharded_joint(place: Place, opened: Opened, relations: Array, candidates: Array) -> Iterator[ShardedJoint]:
     from dkge_dist.cluster.ranking import ShardedJoint
 
-    rows = opened.model.model.entities["joint"].rows
+    rows = opened.model.model.entities[Field.JOINT].rows
     with sharded(place, opened.store, opened.model, rows, (Field.JOINT,)) as table:
         yield ShardedJoint(table, relations, candidates)
 
@@ -186,11 +186,11 @@ def answer(
         raise DkgeError(f"{q.where}{label!r} is not in snapshot {opened.snapshot_name!r} (it was in another one)")
     storage = opened.store.storage
     sign = np.array([1.0 if q.asks_tail else -1.0 for q in questions], np.float32)
-    relations = load_table(storage, entry.relations["joint"])
+    relations = load_table(storage, entry.relations[Field.JOINT])
     step = sign[:, None] * relations[kinds]
     if place is None:
-        query = _vectors_of(blocks(storage, entry.entities["joint"]), anchors) + step
-        best = nearest(query, blocks(storage, entry.entities["joint"]), alive, top)
+        query = _vectors_of(blocks(storage, entry.entities[Field.JOINT]), anchors) + step
+        best = nearest(query, blocks(storage, entry.entities[Field.JOINT]), alive, top)
     else:
         with _sharded_joint(place, opened, relations, np.flatnonzero(alive).astype(ROW)) as joint:
             best = joint.nearest(joint.vectors(anchors) + step, top)
@@ -222,13 +222,13 @@ def export(
     opened = _open(store, version)
     entry = opened.model.model
     kinds = (
-        ("entities", entry.entities[what], opened.snapshot.entities_alive, opened.names[0]),
-        ("relations", entry.relations[what], opened.snapshot.relations_alive, opened.names[1]),
+        ("entities", entry.entities[Field(what)], opened.snapshot.entities_alive, opened.names[0]),
+        ("relations", entry.relations[Field(what)], opened.snapshot.relations_alive, opened.names[1]),
     )
     vectors = []
     for noun, table, alive, names in kinds:
         rows = np.flatnonzero(alive)
-        vectors.append(Vectors(noun, rows, names.labels(rows), load_table(opened.store.storage, table)[rows]))
+        vectors.append(Vectors(noun, rows, names.labels(rows), TableRows(opened.store.storage, table, rows)))
     written = write_vectors(Path(out), format, vectors)
     return {
         "out": str(out),
@@ -237,7 +237,7 @@ def export(
         "version": opened.model.version,
         "snapshot": opened.snapshot_name,
         **{v.noun: len(v.labels) for v in vectors},
-        "dim": entry.entities[what].dim,
+        "dim": entry.entities[Field(what)].dim,
         "files": written,
         "seconds": since(began),
     }

@@ -49,14 +49,14 @@ def tables_here(store: Store, parent: ModelManifest, rows: tuple[int, int]) -> I
     )
 
 
-def _local(store: Store, entries: dict[str, TableEntry], rows: int) -> LocalTable:
+def _local(store: Store, entries: dict[Field, TableEntry], rows: int) -> LocalTable:
     return LocalTable(Shard({field: load_table(store.storage, entries[field], rows) for field in Field}))
 
 
 def save_rows(staging: Staging, table: Table, written: Mapping[Field, Array]) -> Deltas:
     """Write some rows (ascending) of a table as one delta a field."""
     return {
-        field.value: [save_delta(staging, rows, table.pull({field: rows})[field])]
+        field: [save_delta(staging, rows, table.pull({field: rows})[field])]
         for field, rows in written.items()
         if rows.shape[0]
     }
@@ -91,7 +91,7 @@ def sharded(
     with connected(place, 1), shard_actors(place, plan, row_bytes) as actors:
         table = RayTable(plan, actors, secrets.token_hex(8), dim)
         try:
-            table.open(Stored(store.path.resolve(), tables))
+            table.open(Stored(store.storage.location, tables))
             yield table
         except ShardLostError as error:
             raise DkgeError(f"{error}; {store.path} is as it was, and the same command starts again") from None

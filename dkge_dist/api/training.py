@@ -30,7 +30,6 @@ from dkge_dist.learning.contexts import EntityContexts, Form, ObjectBatch, Relat
 from dkge_dist.learning.memory import keep_freed_memory
 from dkge_dist.learning.step import Loss
 from dkge_dist.model.dkge import Dkge
-from dkge_dist.store.history import LEARNS
 from dkge_dist.store.manifest import SnapshotManifest
 from dkge_dist.store.models import ModelMetadata, Tables, publish_model, save_model, save_small
 from dkge_dist.store.storage import Staging
@@ -97,9 +96,8 @@ def train_snapshot(
 ) -> Report:
     """Train with settings that are settled; `facts` are what the version says of its origin."""
     began = time.monotonic()
-    checkpoints = Checkpoints(opened.path.resolve() / "training" / _key(manifest, chosen))
-    with checkpoints.locked():
-        (checkpoints.folder / LEARNS).write_text(str(manifest.version), encoding="utf-8")
+    with opened.trainings.open(_key(manifest, chosen), manifest.version) as training:
+        checkpoints = Checkpoints(training.folder)
         if fresh:
             checkpoints.forget()
         resumed = checkpoints.load("last") is not None
@@ -124,7 +122,7 @@ def train_snapshot(
                 tables = (learnt.save_entities(staging, manifest.block_rows), save_small(staging, learnt.relations))
                 entry = save_model(staging, manifest.version, tables, learnt.dense, about)
                 published = publish_model(opened, entry, since(began))
-        checkpoints.remove()
+        training.remove()
     return {
         "version": published.version,
         "snapshot": manifest.snapshot.name,
@@ -178,7 +176,7 @@ class Outcome:
 
     done: Done
     save_entities: Callable[[Staging, int], Tables]
-    relations: dict[str, Array]
+    relations: dict[Field, Array]
     dense: dict[str, Array]
     facts: dict[str, Any]
 
@@ -368,9 +366,9 @@ def local_tables(ground: Ground, settings: Settings) -> tuple[LocalTable, LocalT
     return entities, relations
 
 
-def by_name(table: Table) -> dict[str, Array]:
-    """The vectors of a table in this process, by the names that the store has for them."""
-    return {field.value: values for field, values in cast(LocalTable, table).shard.values.items()}
+def by_name(table: Table) -> dict[Field, Array]:
+    """The vectors of a table in this process."""
+    return cast(LocalTable, table).shard.values
 
 
 def _dense(learner: Learner) -> dict[str, Array]:

@@ -22,8 +22,9 @@ from dkge_dist.cluster.wire import is_same
 from dkge_dist.evaluation.answers import Answers, nearest
 from dkge_dist.kernels.jit import set_threads
 from dkge_dist.kernels.ranks import FilteredCandidates, count_closer
+from dkge_dist.store import durable
 from dkge_dist.store.manifest import PartEntry, TableEntry
-from dkge_dist.store.storage import Blob, LocalStorage, Staging
+from dkge_dist.store.storage import Blob, open_storage
 from dkge_dist.store.tables import BlockIndex, blocks, save_block, save_delta
 from dkge_dist.tables.plan import ShardPlan
 from dkge_dist.tables.shard import TRAINED, Optimizer, RowInitializer, Shard
@@ -46,7 +47,7 @@ class StaleAttemptError(DkgeError):
 class Stored(NamedTuple):
     """Tables of a version in a store, to be read by whoever needs their rows."""
 
-    root: Path
+    location: str
     tables: dict[Field, TableEntry]
 
 
@@ -103,7 +104,7 @@ class ShardServer:
                     first, count = block * self.plan.block_rows, self.plan.block_size(block)
                     values[field][place : place + count] = fill.run(field, first, count)
             return values
-        storage = LocalStorage(fill.root)
+        storage = open_storage(fill.location)
         values = {}
         for field, entry in fill.tables.items():
             assert BlockIndex(storage, entry).block == self.plan.block_rows, "one block size a store"
@@ -239,11 +240,10 @@ class ShardServer:
             found = nearest(query_QD, [(0, self._shard.values[Field.JOINT])], alive, top)
             return Answers(self.plan.held(self.number)[found.rows].astype(found.rows.dtype), found.distances)
 
-    def save_blocks(self, attempt: str, root: Path, folder: Path) -> tuple[dict[Field, list[tuple[int, Blob]]], int]:
+    def save_blocks(self, attempt: str, location: str) -> tuple[dict[Field, list[tuple[int, Blob]]], int]:
         """Write all rows as parts of a store: (block, part) by field, and how many bytes were new."""
-        with self._changed:
+        with self._changed, open_storage(location).staging() as staging:
             self._check(attempt)
-            staging = Staging(LocalStorage(root), folder)
             parts = {
                 field: [
                     (
@@ -257,13 +257,10 @@ class ShardServer:
             self._counts["bytes_written"] += staging.written
             return parts, staging.written
 
-    def save_deltas(
-        self, attempt: str, root: Path, folder: Path, rows: LocalRows
-    ) -> tuple[dict[Field, PartEntry], int]:
+    def save_deltas(self, attempt: str, location: str, rows: LocalRows) -> tuple[dict[Field, PartEntry], int]:
         """Write some rows (by place, ascending) as parts of a store."""
-        with self._changed:
+        with self._changed, open_storage(location).staging() as staging:
             self._check(attempt)
-            staging = Staging(LocalStorage(root), folder)
             held = self.plan.held(self.number)
             parts = {
                 field: save_delta(staging, held[places], self._shard.gather(field, places))
@@ -283,11 +280,7 @@ class ShardServer:
                     first, count = block * self.plan.block_rows, self.plan.block_size(block)
                     into[first : first + count] = values[place : place + count]
                 into.flush()
-                descriptor = os.open(folder / name, os.O_RDONLY)
-                try:
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
+                durable.sync(folder / name)
 
     def load_checkpoint(self, attempt: str, folder: Path) -> None:
         """Go back to what `save_checkpoint` wrote, by however many shards."""

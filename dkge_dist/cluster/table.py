@@ -262,31 +262,29 @@ class RayTable:
         """Ask every shard the same."""
         return results([self.call(shard, method, *arguments) for shard in range(self.plan.shards)])
 
-    def save_tables(self, staging: Staging) -> dict[str, TableEntry]:
+    def save_tables(self, staging: Staging) -> dict[Field, TableEntry]:
         """Write all rows as tables of a store, each shard its blocks."""
         self._settle()
-        saved = self._everywhere("save_blocks", staging.storage.root, staging.folder)
+        saved = self._everywhere("save_blocks", staging.storage.location)
         staging.written += sum(written for _, written in saved)
         tables = {}
         for field in Field:
             parts = sorted(part for parts, _ in saved for part in parts[field])
-            tables[field.value] = save_index(
+            tables[field] = save_index(
                 staging, [part for _, part in parts], self.plan.rows, self.dim, self.plan.block_rows
             )
         return tables
 
-    def save_deltas(self, staging: Staging, rows: Mapping[Field, Array]) -> dict[str, list[Any]]:
+    def save_deltas(self, staging: Staging, rows: Mapping[Field, Array]) -> dict[Field, list[Any]]:
         """Write some rows (ascending) as deltas of a store: each shard that holds any of them a part of its own."""
         self._settle()
         part = RowSlice(self.plan, {field: some.astype(ROW) for field, some in rows.items()})
-        calls = [
-            self.call(s, "save_deltas", staging.storage.root, staging.folder, part.places(s)) for s in part.shards()
-        ]
-        deltas: dict[str, list[Any]] = {}
+        calls = [self.call(s, "save_deltas", staging.storage.location, part.places(s)) for s in part.shards()]
+        deltas: dict[Field, list[Any]] = {}
         for parts, written in results(calls):
             staging.written += written
             for field, entry in parts.items():
-                deltas.setdefault(field.value, []).append(entry)
+                deltas.setdefault(field, []).append(entry)
         return deltas
 
     def stats(self) -> list[dict[str, int]]:
