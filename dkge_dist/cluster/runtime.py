@@ -47,7 +47,7 @@ class RayRuntime:
                 entities.open(StoredTables(store.storage.location, entries))
                 yield Tables(entities, relations)
             except ShardLostError as error:
-                raise DkgeError(f"{error}; {store.path} is as it was, and the same command starts again") from None
+                raise DkgeError(f"{error}; {store} is as it was, and the same command starts again") from None
             finally:
                 entities.close()
 

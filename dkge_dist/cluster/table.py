@@ -273,29 +273,29 @@ class RayTable:
             self._everywhere("load_checkpoint", folder)
         self._communicator.barrier()
 
-    def save(self, staging: Staging, block_rows: int) -> dict[str, TableEntry]:
+    def save(self, staging: Staging, block_rows: int) -> dict[Field, TableEntry]:
         """Write all rows as tables of a store, each shard its blocks."""
         assert block_rows == self.plan.block_rows, "one block size a store"
         self._settle()
         saved = self._everywhere("save_blocks", staging.storage.location)
         staging.written += sum(written for _, written in saved)
-        tables = {}
+        tables: dict[Field, TableEntry] = {}
         for field in Field:
             blocks = sorted(block for blocks, _ in saved for block in blocks[field])
-            tables[field.value] = save_index(staging, [blob for _, blob in blocks], self.rows, self.dim, block_rows)
+            tables[field] = save_index(staging, [blob for _, blob in blocks], self.rows, self.dim, block_rows)
         return tables
 
-    def save_deltas(self, staging: Staging, rows: RowsByField) -> dict[str, list[PartEntry]]:
+    def save_deltas(self, staging: Staging, rows: RowsByField) -> dict[Field, list[PartEntry]]:
         """Write some rows (ascending) as deltas of a store: each shard that holds any of them a part of its own."""
         self._settle()
         part = RowSlice(self.plan, {field: some.astype(ROW) for field, some in rows.items()})
         location = staging.storage.location
         calls = [self._call(shard, "save_deltas", location, part.local(shard)) for shard in part.shards()]
-        deltas: dict[str, list[PartEntry]] = {}
+        deltas: dict[Field, list[PartEntry]] = {}
         for parts, written in results(calls):
             staging.written += written
             for field, entry in parts.items():
-                deltas.setdefault(field.value, []).append(entry)
+                deltas.setdefault(field, []).append(entry)
         return deltas
 
     def stats(self) -> list[dict[str, int]]:

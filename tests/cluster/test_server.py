@@ -13,7 +13,7 @@ import pytest
 from dkge_dist.cluster.server import ShardServer, StaleAttemptError, Stored, summed
 from dkge_dist.evaluation.answers import merged, nearest
 from dkge_dist.kernels.ranks import FilteredCandidates, count_closer
-from dkge_dist.store.storage import LocalStorage
+from dkge_dist.store.storage import open_storage
 from dkge_dist.store.tables import load_table, save_delta, save_index, save_table
 from dkge_dist.tables.plan import ShardPlan
 from dkge_dist.tables.shard import TRAINED, Shard, checkpoint_files
@@ -76,7 +76,7 @@ def test_a_stored_table_with_deltas_is_read_by_those_who_hold_its_rows(tmp_path:
     """Also when the graph has grown since: nobody wrote to those rows yet, so they are zeros."""
     rng = np.random.default_rng(1)
     fill = stored(tmp_path, {field: rng.random((ROWS, DIM), np.float32) for field in Field})
-    storage = LocalStorage(tmp_path)
+    storage = open_storage(tmp_path)
     with storage.staging() as staging:
         rows = np.array([0, 7, 8, 70, ROWS + 1], ROW)
         delta = save_delta(staging, rows, np.full((5, DIM), 9, np.float32))
@@ -455,9 +455,9 @@ def test_a_checkpoint_of_another_table_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shards", SHARDS)
 def test_blocks_that_shards_save_are_the_parts_of_the_whole_table(tmp_path: Path, shards: int) -> None:
     made, twin = trained(shards)
-    storage = LocalStorage(tmp_path)
+    storage = open_storage(tmp_path)
     with storage.staging() as staging:
-        saved = [server.save_blocks("now", tmp_path, staging.folder)[0] for server in made]
+        saved = [server.save_blocks("now", str(tmp_path))[0] for server in made]
         for field in Field:
             parts = sorted(part for by_field in saved for part in by_field[field])
             assert [block for block, _ in parts] == list(range(-(-ROWS // BLOCK)))
@@ -470,12 +470,12 @@ def test_deltas_that_shards_save_hold_their_rows_and_no_others(tmp_path: Path) -
     made, twin = trained(3)
     rows = {Field.KNOWLEDGE: np.sort(some_rows(np.random.default_rng(1), 60)), Field.JOINT: np.array([0, 1], ROW)}
     base = stored(tmp_path, {field: np.zeros((ROWS, DIM), np.float32) for field in rows})
-    storage = LocalStorage(tmp_path)
-    with storage.staging() as staging:
+    storage = open_storage(tmp_path)
+    with storage.staging():
         found: dict[Field, list[Any]] = {field: [] for field in rows}
         for server in made:
             places = {field: apart(server.plan, server.number, some)[1] for field, some in rows.items()}
-            for field, entry in server.save_deltas("now", tmp_path, staging.folder, places)[0].items():
+            for field, entry in server.save_deltas("now", str(tmp_path), places)[0].items():
                 found[field].append(entry)
     assert (len(found[Field.KNOWLEDGE]), len(found[Field.JOINT])) == (3, 1), "no part without rows"
     for field, some in rows.items():
@@ -488,4 +488,4 @@ def test_deltas_that_shards_save_hold_their_rows_and_no_others(tmp_path: Path) -
 def test_a_store_with_other_blocks_is_not_misread(tmp_path: Path) -> None:
     fill = stored(tmp_path, {Field.JOINT: np.ones((ROWS, DIM), np.float32)})
     with pytest.raises(AssertionError, match="one block size"):
-        ShardServer(0, ShardPlan(ROWS, 2 * BLOCK, 2)).open("now", 1, Stored(fill.root, fill.tables))
+        ShardServer(0, ShardPlan(ROWS, 2 * BLOCK, 2)).open("now", 1, Stored(fill.location, fill.tables))

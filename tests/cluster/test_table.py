@@ -15,7 +15,7 @@ import pytest
 from dkge_dist.cluster.session import ShardActor
 from dkge_dist.cluster.table import RayTable
 from dkge_dist.cluster.wire import ShardLostError
-from dkge_dist.store.storage import LocalStorage
+from dkge_dist.store.storage import open_storage
 from dkge_dist.store.tables import load_table, save_table
 from dkge_dist.tables.plan import ShardPlan
 from dkge_dist.tables.shard import TRAINED
@@ -390,7 +390,7 @@ def test_shards_write_tables_and_deltas_of_a_store_themselves(table: RayTable, t
         gradients = some_gradients(rng, some_batch(rng))
         for one in (table, twin):
             one.push(gradients, ADAGRAD)
-    storage = LocalStorage(tmp_path)
+    storage = open_storage(tmp_path)
     base = stored(tmp_path, {field: np.zeros((ROWS, DIM), np.float32) for field in Field})
     rows = {Field.KNOWLEDGE: np.array([1, 9, 17, 149], ROW), Field.CONTEXT: np.empty(0, ROW)}
     with storage.staging() as staging:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from dkge_dist.cluster.server import ShardServer, Stored
-from dkge_dist.store.storage import LocalStorage
+from dkge_dist.store.storage import open_storage
 from dkge_dist.store.tables import save_table
 from dkge_dist.tables.plan import ShardPlan
 from dkge_dist.tables.shard import TRAINED, Optimizer, RowInitializer, Shard
@@ -88,6 +88,6 @@ def same_rows(one: Rows, other: Rows) -> None:
 
 def stored(root: Path, values: Rows) -> Stored:
     """Tables in a store."""
-    storage = LocalStorage(root)
+    storage = open_storage(root)
     with storage.staging() as staging:
-        return Stored(root, {field: save_table(staging, some, BLOCK) for field, some in values.items()})
+        return Stored(str(root), {field: save_table(staging, some, BLOCK) for field, some in values.items()})
