@@ -79,10 +79,10 @@ def sharded(
     place: Place, store: Store, model: ModelManifest, rows: int, fields: tuple[Field, ...]
 ) -> Iterator[RayTable]:
     """Some fields of a stored model's entities, in shards."""
+    from dkge_dist.cluster.errors import ShardLostError
     from dkge_dist.cluster.server import Stored
     from dkge_dist.cluster.session import connected, shard_actors
     from dkge_dist.cluster.table import RayTable
-    from dkge_dist.cluster.wire import ShardLostError
 
     plan = ShardPlan(rows, model.block_rows, place.shards)
     tables = {field: model.model.entities[field] for field in fields}

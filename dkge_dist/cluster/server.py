@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dkge_dist.cluster.channel import Room, Shape
-from dkge_dist.cluster.wire import is_same
+from dkge_dist.cluster.errors import StaleAttemptError
+from dkge_dist.cluster.transport import AllocateReply as Room
+from dkge_dist.cluster.transport import Shape
 from dkge_dist.evaluation.answers import Answers, nearest
 from dkge_dist.kernels.jit import set_threads
 from dkge_dist.kernels.ranks import FilteredCandidates, count_closer

@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from dkge_dist.cluster.calls import Call, RayCall, WireCall, results
-from dkge_dist.cluster.channel import Message, Received, Rows, Sent
+from dkge_dist.cluster.calls import Call, RayCall, results
+from dkge_dist.cluster.calls import ShardConnection as Connection
+from dkge_dist.cluster.calls import TransportCall as WireCall
+from dkge_dist.cluster.errors import ShardLostError
 from dkge_dist.cluster.requests import (
     pull_request,
     push_request,
@@ -26,7 +28,9 @@ from dkge_dist.cluster.requests import (
     write_request,
 )
 from dkge_dist.cluster.server import LocalRows, Reply, Stored
-from dkge_dist.cluster.wire import Connection, ShardLostError
+from dkge_dist.cluster.transport import Message, Received
+from dkge_dist.cluster.transport import Payload as Sent
+from dkge_dist.cluster.transport import RowSelection as Rows
 from dkge_dist.kernels.partition import Recurrence, spread_rows
 from dkge_dist.store.manifest import TableEntry
 from dkge_dist.store.storage import Staging

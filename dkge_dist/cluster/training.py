@@ -16,8 +16,8 @@ from ray.train import FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchConfig, TorchTrainer
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from dkge_dist.cluster.errors import ShardLostError
 from dkge_dist.cluster.session import Place
-from dkge_dist.cluster.wire import ShardLostError
 from dkge_dist.cluster.workers import TrainCoordinator, Worker
 from dkge_dist.tables.plan import ShardPlan
 from dkge_dist.training.trainer import DivergedError, StoppedError
