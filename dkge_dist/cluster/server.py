@@ -40,10 +40,6 @@ def here(shapes: Sequence[Shape]) -> list[Array]:
     return [np.empty(shape, np.float32) for shape in shapes]
 
 
-class StaleAttemptError(DkgeError):
-    """The shard is not (or no longer) part of the attempt that calls it."""
-
-
 class Stored(NamedTuple):
     """Tables of a version in a store, to be read by whoever needs their rows."""
 
@@ -120,9 +116,16 @@ class ShardServer:
         """(first place, block) of every block of this shard."""
         return [(i * self.plan.block_rows, int(block)) for i, block in enumerate(self.plan.blocks(self.number))]
 
-    def knows(self, attempt: str) -> bool:
-        """Is it the attempt that this shard works for?"""
-        return is_same(attempt, self._attempt)
+    @property
+    def attempt(self) -> str:
+        """The attempt that this shard works for; empty before the first one and after a restart."""
+        return self._attempt
+
+    def limits(self, attempt: str) -> tuple[dict[Field, Shape], int]:
+        """(rows, dimension) of every field, and the number of ranks: what a request is checked against."""
+        with self._changed:
+            self._check(attempt)
+            return {field: values.shape for field, values in self._shard.values.items()}, self._world
 
     def _check(self, attempt: str) -> None:
         if attempt != self._attempt:

@@ -39,7 +39,7 @@ class ShardActor:
     def __init__(self, number: int, plan: ShardPlan) -> None:
         keep_freed_memory()
         self._server = ShardServer(number, plan)
-        self._listener = Listener(_node_ip(), self._server.knows, partial(answered, self._server))
+        self._listener = serve_shard(self._server, _node_ip())
 
     def ask(self, method: str, *arguments: Any) -> Any:
         """What is asked for more rarely, by way of Ray."""
