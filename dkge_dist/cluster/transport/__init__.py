@@ -5,10 +5,11 @@ memory, between machines they follow their header through TCP. Both ends prove t
 anything is allocated for them; an end that falls silent is lost after a stated time. Imports numpy and `types` alone.
 """
 
+from dkge_dist.cluster.transport.address import Address
 from dkge_dist.cluster.transport.client import Pending, TransportClient
 from dkge_dist.cluster.transport.errors import AuthenticationError, PeerLostError
 from dkge_dist.cluster.transport.message import AllocateReply, Message, Payload, Received, RowSelection, Shape
-from dkge_dist.cluster.transport.server import Address, Answer, TransportServer
+from dkge_dist.cluster.transport.server import Answer, TransportServer
 
 __all__ = [
     "Address",

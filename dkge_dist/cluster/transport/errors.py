@@ -6,7 +6,7 @@ from dkge_dist.types import DkgeError
 
 
 class PeerLostError(DkgeError):
-    """The other end is gone, silent past its deadline, or the connection to it was closed. Nothing is asked any more."""
+    """The other end is gone or silent past its deadline, or the connection was closed. Nothing is asked any more."""
 
 
 class AuthenticationError(PeerLostError):

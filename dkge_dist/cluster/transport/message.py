@@ -119,7 +119,8 @@ def unpack_header(buffer: bytes | bytearray) -> Header:
         raise ProtocolError(f"unknown message magic {magic!r}")
     if count > MAX_ARRAYS:
         raise ProtocolError(f"a message of {count} arrays: at most {MAX_ARRAYS}")
-    tags, offsets, specs = [], [], []
+    tags, offsets = [], []
+    specs: list[tuple[np.dtype[Any], Shape]] = []
     for number in range(count):
         tag, code, _, columns, rows, offset = ARRAY.unpack_from(buffer, PREFIX.size + number * ARRAY.size)
         shape = (rows,) if columns < 0 else (rows, columns)

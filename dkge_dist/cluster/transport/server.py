@@ -1,7 +1,7 @@
 """The server's side: it lets in who knows the secret, and one thread a connection answers its requests in order.
 
-Before a connection has proved anything it costs a socket and a waiting thread: for a few seconds at most, at most
-`MAX_PENDING` of them, and the oldest gives way to a newcomer, so that idle strangers keep nobody out. Errors of
+Before a connection has proved anything it costs a socket and a waiting thread, for a few seconds at most. There is a
+bounded number of them and the oldest gives way to a newcomer, so that idle strangers keep nobody out. Errors of
 accepting (no more descriptors, no more threads) are waited out.
 
 While a request is at work on, its client gets keep-alives. A server therefore needs no limit on how long an answer may
@@ -11,19 +11,21 @@ there is no deadline: a client may be silent for as long as it computes.
 
 from __future__ import annotations
 
+import resource
 import socket
 from collections.abc import Callable
 from contextlib import suppress
 from threading import Event, Lock, Thread
 
-from dkge_dist.cluster.transport.address import Address, listen
+from dkge_dist.cluster.transport.address import listen
 from dkge_dist.cluster.transport.channel import Channel
 from dkge_dist.cluster.transport.handshake import HANDSHAKE_SECONDS, authenticate_client
 from dkge_dist.cluster.transport.message import AllocateReply, Message, Received
 from dkge_dist.types import DkgeError
 
 MAX_PENDING = 64
-"""Connections of one listening socket that have not authenticated yet."""
+"""Connections of one listening socket that have not authenticated yet: at most so many, and at most an eighth of the
+descriptors that the process may have, so that those who know the secret still find some."""
 ACCEPT_PAUSE = 0.05
 KEEPALIVE_SECONDS = 5.0
 
@@ -160,12 +162,13 @@ class _Pending:
     def __init__(self) -> None:
         self._lock = Lock()
         self._connections: dict[socket.socket, None] = {}
+        self._most = min(MAX_PENDING, max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8))
 
     def add(self, connection: socket.socket) -> None:
         """One more; the oldest gives way if there are too many."""
         with self._lock:
             self._connections[connection] = None
-            is_full = len(self._connections) > MAX_PENDING
+            is_full = len(self._connections) > self._most
         if is_full:
             self.drop_oldest()
 

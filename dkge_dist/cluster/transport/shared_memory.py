@@ -96,9 +96,7 @@ class SharedMemory:
         """The sender's view of an array that it allocated."""
         return np.ndarray(shape, dtype, self._memory, offset)
 
-    def receive(
-        self, slot: int, offsets: Sequence[int], specs: Sequence[tuple[np.dtype[Any], Shape]]
-    ) -> list[Array]:
+    def receive(self, slot: int, offsets: Sequence[int], specs: Sequence[tuple[np.dtype[Any], Shape]]) -> list[Array]:
         """The arrays of a message, where they lie. The sender gets the space back once nothing refers to them."""
         if not 0 <= slot < SLOTS:
             raise ProtocolError(f"unknown shared-memory slot {slot} of {SLOTS}")
