@@ -161,27 +161,29 @@ def _checked(request: Received, shapes: Mapping[Field, Shape]) -> dict[int, Loca
         if field not in shapes:
             raise InvalidRequestError(f"{name}: field {field} is not in this shard")
         if role != VALUES:
-            _check_rows(f"{name}: field {field}", array, shapes[field][0])
+            _check_rows(name, field, array, shapes[field][0])
         arrays[role][field] = array
     if VALUES in arrays:
         if arrays[ROWS].keys() != arrays[VALUES].keys():
             raise InvalidRequestError(f"{name}: rows of {list(arrays[ROWS])} with values of {list(arrays[VALUES])}")
         for field, rows in arrays[ROWS].items():
-            _check_values(f"{name}: field {field}", arrays[VALUES][field], (rows.shape[0], shapes[field][1]))
+            _check_values(name, field, arrays[VALUES][field], (rows.shape[0], shapes[field][1]))
     return arrays
 
 
-def _check_rows(name: str, rows: Array, size: int) -> None:
+def _check_rows(name: str, field: Field, rows: Array, size: int) -> None:
     if rows.dtype != ROW or rows.ndim != 1:
-        raise InvalidRequestError(f"{name}: rows are {rows.dtype} of shape {rows.shape}, not one-dimensional int32")
+        told = f"rows are {rows.dtype} of shape {rows.shape}, not one-dimensional int32"
+        raise InvalidRequestError(f"{name}: field {field}: {told}")
     unsigned = rows.view(np.uint32)  # One maximum finds rows that are negative, too.
-    if unsigned.max(initial=0) >= size and rows.shape[0]:
-        raise InvalidRequestError(f"{name}: row {rows[unsigned.argmax()]} of a shard of {size} rows")
+    if rows.shape[0] and unsigned.max() >= size:
+        raise InvalidRequestError(f"{name}: field {field}: row {rows[unsigned.argmax()]} of a shard of {size} rows")
 
 
-def _check_values(name: str, values: Array, needed: Shape) -> None:
+def _check_values(name: str, field: Field, values: Array, needed: Shape) -> None:
     if values.dtype != np.float32 or values.shape != needed:
-        raise InvalidRequestError(f"{name}: values are {values.dtype} of shape {values.shape}, not float32 of {needed}")
+        told = f"values are {values.dtype} of shape {values.shape}, not float32 of {needed}"
+        raise InvalidRequestError(f"{name}: field {field}: {told}")
 
 
 def _check_rank(name: str, rank: int, world: int) -> None:
