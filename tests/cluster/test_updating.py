@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dkge_dist.cluster.ranking import ShardedJoint
 
 from dkge_dist import api
 from dkge_dist.cli.main import main
-from dkge_dist.cluster.ranking import ShardedJoint
 from dkge_dist.evaluation.link_prediction import Joint, rank
 from dkge_dist.store.manifest import ModelManifest
 from dkge_dist.store.store import Store
@@ -262,6 +262,7 @@ def test_ties_are_broken_the_same_wherever_rows_lie(with_ties: Path) -> None:
 def test_single_ranks_agree_and_rows_come_in_the_order_they_were_asked_for(with_ties: Path) -> None:
     """Not only their means."""
     from dkge_dist.api.tables import sharded
+
     from dkge_dist.cluster.session import Place
     from dkge_dist.tables.shard import Field
 

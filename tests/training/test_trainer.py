@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from dkge_dist.api.training import Prepared, prepare
 
 from dkge_dist import api
-from dkge_dist.api.training import Prepared, prepare
 from dkge_dist.config import Settings, load_settings
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.learning.batches import Batch, BatchMaker
