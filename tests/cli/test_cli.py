@@ -328,13 +328,13 @@ class TestFailures:
     def test_in_a_process_of_its_own(self, folder: Path) -> None:
         ended = dkge("log", folder / "absent", "--json")
         assert ended.code == 1
-        assert ended.json["error"].startswith(f"{folder}/absent: no such folder")
+        assert ended.json["error"].startswith(f"{folder}/absent: no store here yet")
         assert ended.stderr == f"dkge: {ended.json['error']}\n"
 
     def test_stdout_is_for_results(self, folder: Path, in_process: Callable[..., Ended]) -> None:
         ended = in_process("log", folder / "absent")
         assert (ended.code, ended.stdout) == (1, "")
-        assert ended.stderr.startswith(f"dkge: {folder}/absent: no such folder")
+        assert ended.stderr.startswith(f"dkge: {folder}/absent: no store here yet")
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dkge_dist.cluster.server import ShardServer, StaleAttemptError, summed
+from dkge_dist.cluster.errors import StaleAttemptError
+from dkge_dist.cluster.server import ShardServer, summed
 from dkge_dist.kernels.ranks import FilteredCandidates
 from dkge_dist.tables.nearest import merged
 from dkge_dist.tables.plan import ShardPlan

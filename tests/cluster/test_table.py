@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from dkge_dist.cluster.table import RayTable
-from dkge_dist.cluster.wire import ShardLostError
+from dkge_dist.cluster.errors import ShardLostError
 from dkge_dist.store.storage import open_storage
 from dkge_dist.store.tables import load_table, save_table
 from dkge_dist.types import ROW, TRAINED, DkgeError, Field

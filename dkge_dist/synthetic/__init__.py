@@ -8,10 +8,10 @@
 `evolving` puts these together and `files` writes them.
 """
 
-from dkge_dist.synth.evolving import EvolvingGraph, Night
-from dkge_dist.synth.files import write_synth
-from dkge_dist.synth.spec import PRESETS, SynthSpec
-from dkge_dist.synth.world import EPISODE, MOVIE, PERSON, RELATIONS, SERIES
+from dkge_dist.synthetic.evolving import EvolvingGraph, Night
+from dkge_dist.synthetic.files import write_synth
+from dkge_dist.synthetic.spec import PRESETS, SynthSpec
+from dkge_dist.synthetic.world import EPISODE, MOVIE, PERSON, RELATIONS, SERIES
 
 __all__ = [
     "EPISODE",

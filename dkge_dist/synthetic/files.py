@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from dkge_dist.synth.evolving import EvolvingGraph, Night
-from dkge_dist.synth.spec import SynthSpec
-from dkge_dist.synth.world import RELATIONS
+from dkge_dist.synthetic.evolving import EvolvingGraph, Night
+from dkge_dist.synthetic.spec import SynthSpec
+from dkge_dist.synthetic.world import RELATIONS
 from dkge_dist.types import Array, Triples, UsageError
 
 Progress = Callable[[float, str], None]

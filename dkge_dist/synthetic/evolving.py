@@ -11,11 +11,11 @@ from typing import NamedTuple
 import numpy as np
 
 from dkge_dist.graph.labels import Labels
-from dkge_dist.synth.casting import draw_base
-from dkge_dist.synth.keys import union, unpack
-from dkge_dist.synth.nights import degrees, draw_additions, draw_deletions
-from dkge_dist.synth.spec import SynthSpec
-from dkge_dist.synth.world import PERSON, build_world
+from dkge_dist.synthetic.casting import draw_base
+from dkge_dist.synthetic.keys import union, unpack
+from dkge_dist.synthetic.nights import degrees, draw_additions, draw_deletions
+from dkge_dist.synthetic.spec import SynthSpec
+from dkge_dist.synthetic.world import PERSON, build_world
 from dkge_dist.types import OFFSET, Array, Triples
 
 ABSENCE = 2

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from dkge_dist.synth.casting import KNOWN_SHARE, draw_credits, draw_famous, draw_work, known_for, parents
-from dkge_dist.synth.keys import collect, count_before, pack, union, unpack
-from dkge_dist.synth.world import (
+from dkge_dist.synthetic.casting import KNOWN_SHARE, draw_credits, draw_famous, draw_work, known_for, parents
+from dkge_dist.synthetic.keys import collect, count_before, pack, union, unpack
+from dkge_dist.synthetic.world import (
     EPISODE,
     KNOWN_FOR,
     MOVIE,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dkge_dist.synth.keys import collect, contains, count_before, distinct, pack, union, unpack
-from dkge_dist.synth.world import (
+from dkge_dist.synthetic.keys import collect, contains, count_before, distinct, pack, union, unpack
+from dkge_dist.synthetic.world import (
     EPISODE,
     KNOWN_FOR,
     PARENT,

@@ -13,10 +13,10 @@ import scipy.sparse as sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dkge_dist.synth import EPISODE, PERSON, PRESETS, RELATIONS, SERIES, EvolvingGraph, SynthSpec, write_synth
-from dkge_dist.synth import files as synth_files
-from dkge_dist.synth.evolving import ABSENCE
-from dkge_dist.synth.keys import collect, contains, count_before, pack, unpack
+from dkge_dist.synthetic import EPISODE, PERSON, PRESETS, RELATIONS, SERIES, EvolvingGraph, SynthSpec, write_synth
+from dkge_dist.synthetic import files as synth_files
+from dkge_dist.synthetic.evolving import ABSENCE
+from dkge_dist.synthetic.keys import collect, contains, count_before, pack, unpack
 from dkge_dist.types import Array, Triples, UsageError
 
 DEMO = PRESETS["demo"]
