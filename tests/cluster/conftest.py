@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dkge_dist.tables.plan import ShardPlan
-from tests.cluster.twins import BLOCK, ROWS
+from tests.tables.rows import BLOCK, ROWS
 
 
 @pytest.fixture(scope="session")
@@ -34,7 +34,7 @@ def ray_here(_ray_ends: None) -> None:
 
 @pytest.fixture(scope="module")
 def actors(ray_here: None) -> Iterator[dict[int, list[Any]]]:
-    """Shard actors of the table of `twins`, by their number: one, and three. A test opens an attempt of its own."""
+    """Shard actors of the table of `tests.tables.rows`: one, and three. A test opens an attempt of its own."""
     import ray
 
     from dkge_dist.cluster.session import ShardActor

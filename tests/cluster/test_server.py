@@ -18,7 +18,8 @@ from dkge_dist.tables.nearest import merged
 from dkge_dist.tables.plan import ShardPlan
 from dkge_dist.tables.table import joint_table
 from dkge_dist.types import OFFSET, ROW, TRAINED, Field
-from tests.cluster.twins import (
+from tests.cluster.twins import everything, gradients_of_shard, local, rows_of_shard, servers, stored, summed_over_ranks
+from tests.tables.rows import (
     ADAGRAD,
     BLOCK,
     DIM,
@@ -27,15 +28,8 @@ from tests.cluster.twins import (
     START,
     Pushed,
     assert_same_rows,
-    everything,
-    gradients_of_shard,
-    local,
-    rows_of_shard,
-    servers,
-    some_gradients,
-    some_rows,
-    stored,
-    summed_over_ranks,
+    random_gradients,
+    random_rows,
 )
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -59,15 +53,15 @@ def test_shards_do_what_one_table_does(shards: int) -> None:
     assert_same_rows(everything(made), twin.shard.values)
     rng = np.random.default_rng(shards)
     for step in range(12):
-        wanted = {field: some_rows(rng) for field in TRAINED}
-        gradients = some_gradients(rng, wanted)
+        wanted = {field: random_rows(rng) for field in TRAINED}
+        gradients = random_gradients(rng, wanted)
         optimizer = SGD if step % 3 == 0 else ADAGRAD
         for server in made:
             server.push("now", step, 0, gradients_of_shard(server.plan, server.number, gradients), optimizer)
         twin.push(gradients, optimizer)
         field = list(Field)[step % 3]
         is_reset = step % 4 == 0 and field in TRAINED
-        rows = some_rows(rng)
+        rows = random_rows(rng)
         values = rng.random((rows.shape[0], DIM), np.float32)
         (twin.reset if is_reset else twin.write)(field, rows, values)
         for server in made:
@@ -80,7 +74,7 @@ def test_reset_forgets_optimizer_state() -> None:
     (one,), twin = servers(1), local()
     rng = np.random.default_rng(0)
     rows = np.arange(6, dtype=ROW)
-    before, after = (some_gradients(rng, {Field.CONTEXT: rows}) for _ in range(2))
+    before, after = (random_gradients(rng, {Field.CONTEXT: rows}) for _ in range(2))
     values = rng.random((6, DIM), np.float32)
     one.push("now", 0, 0, before, ADAGRAD)
     one.write("now", Field.CONTEXT, rows, values, is_reset=True)
@@ -94,19 +88,19 @@ def test_repeated_push_is_applied_once() -> None:
     (one,), twin = servers(1), local()
     rng = np.random.default_rng(0)
     for step in range(3):
-        gradients = some_gradients(rng, {field: some_rows(rng) for field in TRAINED})
+        gradients = random_gradients(rng, {field: random_rows(rng) for field in TRAINED})
         twin.push(gradients, ADAGRAD)
         for _ in range(3):
             one.push("now", step, 0, gradients, ADAGRAD)
     # A late repeat comes after later steps were taken.
-    one.push("now", 0, 0, some_gradients(rng, {Field.KNOWLEDGE: np.arange(9, dtype=ROW)}), ADAGRAD)
+    one.push("now", 0, 0, random_gradients(rng, {Field.KNOWLEDGE: np.arange(9, dtype=ROW)}), ADAGRAD)
     assert_same_rows(everything([one]), twin.shard.values)
     assert one.stats()["push_calls"] == 3
 
 
 def test_repeated_push_gets_the_same_reply() -> None:
     (one,), twin = servers(1), local()
-    gradients = some_gradients(np.random.default_rng(0), {Field.CONTEXT: np.arange(4, dtype=ROW)})
+    gradients = random_gradients(np.random.default_rng(0), {Field.CONTEXT: np.arange(4, dtype=ROW)})
     late = {Field.KNOWLEDGE: np.array([4], ROW), Field.CONTEXT: np.array([3, 9], ROW)}
     twin.push(gradients, ADAGRAD)
     for _ in range(2):
@@ -158,12 +152,12 @@ def test_new_attempt_starts_from_nothing() -> None:
     (one,) = servers(1, world=2)
     rng = np.random.default_rng(0)
     with ThreadPoolExecutor(1) as pool:
-        given_up = pool.submit(one.push, "now", 0, 1, some_gradients(rng, {Field.CONTEXT: some_rows(rng)}), ADAGRAD)
+        given_up = pool.submit(one.push, "now", 0, 1, random_gradients(rng, {Field.CONTEXT: random_rows(rng)}), ADAGRAD)
         until(lambda: one.stats()["push_calls"] == 1)
         one.open("now again", 1, START)
         with pytest.raises(StaleAttemptError):
             given_up.result(WAIT)
-    gradients = some_gradients(rng, {Field.CONTEXT: np.arange(9, dtype=ROW)})
+    gradients = random_gradients(rng, {Field.CONTEXT: np.arange(9, dtype=ROW)})
     one.push("now again", 0, 0, gradients, ADAGRAD)
     twin = local()
     twin.push(gradients, ADAGRAD)
@@ -197,7 +191,7 @@ def test_gradients_are_summed_in_rank_order(first: int) -> None:
     rng = np.random.default_rng(5)
     with ThreadPoolExecutor(4) as pool:
         for step in range(8):
-            ranks = [some_gradients(rng, {f: some_rows(rng, 100) for f in TRAINED}) for _ in range(2)]
+            ranks = [random_gradients(rng, {f: random_rows(rng, 100) for f in TRAINED}) for _ in range(2)]
             waiting = []
             for server in made:
                 pushes = [server.stats()["push_calls"]]
@@ -214,7 +208,7 @@ def test_gradients_are_summed_in_rank_order(first: int) -> None:
 
 def test_summed_equals_a_loop() -> None:
     rng = np.random.default_rng(0)
-    ranks = [some_gradients(rng, {Field.CONTEXT: some_rows(rng, 100)}) for _ in range(4)]
+    ranks = [random_gradients(rng, {Field.CONTEXT: random_rows(rng, 100)}) for _ in range(4)]
     rows, values = summed([gradients[Field.CONTEXT] for gradients in ranks])
     expected_rows, expected = summed_over_ranks(ranks)[Field.CONTEXT]
     assert np.array_equal(rows, expected_rows)
@@ -223,7 +217,7 @@ def test_summed_equals_a_loop() -> None:
 
 def test_step_waits_for_a_rank_without_gradients() -> None:
     (one,), twin = servers(1, world=2), local()
-    gradients = some_gradients(np.random.default_rng(0), {Field.CONTEXT: np.arange(9, dtype=ROW)})
+    gradients = random_gradients(np.random.default_rng(0), {Field.CONTEXT: np.arange(9, dtype=ROW)})
     rows = {Field.CONTEXT: np.arange(ROWS, dtype=ROW)}
     with ThreadPoolExecutor(2) as pool:
         pushed = pool.submit(one.push, "now", 0, 0, gradients, ADAGRAD)
@@ -239,7 +233,7 @@ def test_step_waits_for_a_rank_without_gradients() -> None:
 
 def test_push_repeated_while_waiting_counts_once() -> None:
     (one,), twin = servers(1, world=2), local()
-    gradients = some_gradients(np.random.default_rng(0), {Field.CONTEXT: np.arange(9, dtype=ROW)})
+    gradients = random_gradients(np.random.default_rng(0), {Field.CONTEXT: np.arange(9, dtype=ROW)})
     with ThreadPoolExecutor(3) as pool:
         same = [pool.submit(one.push, "now", 0, 0, gradients, ADAGRAD) for _ in range(3)]
         until(lambda: one.stats()["push_calls"] == 1)
@@ -256,8 +250,8 @@ def test_early_rows_are_patched_when_another_rank_changes_them() -> None:
     (one,), twin = servers(1, world=2), local()
     rng = np.random.default_rng(0)
     early = {Field.KNOWLEDGE: np.array([9, 3, 50, 7], ROW), Field.CONTEXT: np.array([1, 2], ROW)}
-    theirs = some_gradients(rng, {Field.KNOWLEDGE: np.array([7, 9, 100], ROW), Field.CONTEXT: np.array([5], ROW)})
-    mine = some_gradients(rng, {Field.KNOWLEDGE: np.array([80], ROW)})
+    theirs = random_gradients(rng, {Field.KNOWLEDGE: np.array([7, 9, 100], ROW), Field.CONTEXT: np.array([5], ROW)})
+    mine = random_gradients(rng, {Field.KNOWLEDGE: np.array([80], ROW)})
     got = one.pull("now", early, 0, (0, 0))
     assert_same_rows(got, twin.pull(early))
     with ThreadPoolExecutor(1) as pool:
@@ -277,7 +271,7 @@ def test_early_rows_are_patched_when_another_rank_changes_them() -> None:
 def test_rows_read_after_their_step_need_no_patch() -> None:
     """The early read was slower on its way than the pushes of all ranks."""
     (one,), twin = servers(1, world=2), local()
-    gradients = some_gradients(np.random.default_rng(0), {Field.KNOWLEDGE: np.array([3], ROW)})
+    gradients = random_gradients(np.random.default_rng(0), {Field.KNOWLEDGE: np.array([3], ROW)})
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(one.push, "now", 0, 1, gradients, ADAGRAD)
         one.push("now", 0, 0, NOTHING, ADAGRAD)
@@ -296,7 +290,7 @@ def test_stats_count_every_byte(tmp_path: Path) -> None:
     assert {one.stats()[name] for name in counted} == {0}
     rows = {Field.KNOWLEDGE: np.arange(10, dtype=ROW), Field.CONTEXT: np.arange(30, dtype=ROW)}
     one.pull("now", rows, 0)
-    gradients = some_gradients(np.random.default_rng(0), rows)
+    gradients = random_gradients(np.random.default_rng(0), rows)
     one.push("now", 0, 0, gradients, ADAGRAD, {Field.CONTEXT: np.arange(2, dtype=ROW)})
     one.push("now", 0, 0, gradients, ADAGRAD)
     one.write("now", Field.JOINT, np.arange(5, dtype=ROW), np.ones((5, DIM), np.float32))

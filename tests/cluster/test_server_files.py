@@ -17,23 +17,8 @@ from dkge_dist.tables.plan import ShardPlan
 from dkge_dist.tables.shard import Shard
 from dkge_dist.tables.table import LocalTable
 from dkge_dist.types import ROW, TRAINED, DkgeError, Field
-from tests.cluster.twins import (
-    ADAGRAD,
-    BLOCK,
-    DIM,
-    ROWS,
-    START,
-    Pushed,
-    assert_same_rows,
-    everything,
-    gradients_of_shard,
-    local,
-    rows_of_shard,
-    servers,
-    some_gradients,
-    some_rows,
-    stored,
-)
+from tests.cluster.twins import everything, gradients_of_shard, local, rows_of_shard, servers, stored
+from tests.tables.rows import ADAGRAD, BLOCK, DIM, ROWS, START, Pushed, assert_same_rows, random_gradients, random_rows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -50,7 +35,7 @@ def trained(shards: int) -> tuple[list[ShardServer], LocalTable]:
     made, twin = servers(shards), local()
     rng = np.random.default_rng(9)
     for step in range(3):
-        gradients = some_gradients(rng, {field: some_rows(rng, 100) for field in TRAINED})
+        gradients = random_gradients(rng, {field: random_rows(rng, 100) for field in TRAINED})
         push_all(made, step, gradients)
         twin.push(gradients, ADAGRAD)
     return made, twin
@@ -94,7 +79,7 @@ def save_checkpoint(made: list[ShardServer], folder: Path) -> None:
 
 def assert_goes_on_as(made: list[ShardServer], twin: LocalTable) -> None:
     """A step from here shows the optimizer state too."""
-    gradients = some_gradients(np.random.default_rng(4), {f: np.arange(ROWS, dtype=ROW) for f in TRAINED})
+    gradients = random_gradients(np.random.default_rng(4), {f: np.arange(ROWS, dtype=ROW) for f in TRAINED})
     copy = Shard({field: values.copy() for field, values in twin.shard.values.items()})
     copy.state = {field: values.copy() for field, values in twin.shard.state.items()}
     expected = LocalTable(copy)
@@ -135,7 +120,9 @@ def test_shards_write_a_checkpoint_at_the_same_time(tmp_path: Path) -> None:
     plan, twin = ShardPlan(ROWS, BLOCK, 2), local()
     shards = [Shard({f: twin.shard.values[f][plan.held(number)] for f in TRAINED}) for number in range(2)]
     create_files(tmp_path, ROWS, DIM)
-    write_rows(tmp_path, shards[0], Interrupted(plan.spans(0), [lambda: write_rows(tmp_path, shards[1], plan.spans(1))]))
+    write_rows(
+        tmp_path, shards[0], Interrupted(plan.spans(0), [lambda: write_rows(tmp_path, shards[1], plan.spans(1))])
+    )
     found = LocalTable.initialized(START._replace(seed=(8, 8)))
     found.load_checkpoint(tmp_path)
     for field in TRAINED:
@@ -190,7 +177,7 @@ def test_blocks_of_all_shards_make_the_whole_table(tmp_path: Path, shards: int) 
 
 def test_deltas_hold_the_rows_of_their_shard_alone(tmp_path: Path) -> None:
     made, twin = trained(3)
-    rows = {Field.KNOWLEDGE: np.sort(some_rows(np.random.default_rng(1), 60)), Field.JOINT: np.array([0, 1], ROW)}
+    rows = {Field.KNOWLEDGE: np.sort(random_rows(np.random.default_rng(1), 60)), Field.JOINT: np.array([0, 1], ROW)}
     base = stored(tmp_path, {field: np.zeros((ROWS, DIM), np.float32) for field in rows})
     storage = open_storage(base.location)
     found: dict[Field, list[Any]] = {field: [] for field in rows}

@@ -11,22 +11,12 @@ import numpy as np
 import pytest
 
 from dkge_dist.cluster.table import RayTable
-from dkge_dist.types import ROW, TRAINED, Field
-from tests.cluster.twins import (
-    ADAGRAD,
-    ROWS,
-    Rows,
-    assert_same_rows,
-    local,
-    overlapping_batches,
-    ray_tables,
-    some_gradients,
-    summed_over_ranks,
-)
+from dkge_dist.types import ROW, TRAINED
+from tests.cluster.twins import local, ray_tables, summed_over_ranks
+from tests.tables.rows import ADAGRAD, EVERYTHING, Rows, assert_same_rows, overlapping_batches, random_gradients
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-EVERY = {field: np.arange(ROWS, dtype=ROW) for field in Field}
 SHARDS = [1, 3]
 Script = Callable[[RayTable, int], None]
 
@@ -47,7 +37,7 @@ def test_both_ranks_pull_the_newest_rows(actors: dict[int, list[Any]], shards: i
     batches = [overlapping_batches(rng, steps) for _ in range(2)]
     for number in (3, 7):
         batches[1][number] = {field: np.empty(0, ROW) for field in TRAINED}  # Fewer triples than workers.
-    gradients = [[some_gradients(rng, batch) for batch in of] for of in batches]
+    gradients = [[random_gradients(rng, batch) for batch in of] for of in batches]
     plans = [[str(rng.choice(["ahead", "before", "after", "never"])) for _ in range(steps)] for _ in range(2)]
     twin = local()
     expected: list[list[Rows]] = []
@@ -72,7 +62,7 @@ def test_both_ranks_pull_the_newest_rows(actors: dict[int, list[Any]], shards: i
 
     tables = ray_tables(actors[shards], 2)
     together(tables, script)
-    assert_same_rows(tables[1].pull(EVERY), twin.pull(EVERY))
+    assert_same_rows(tables[1].pull(EVERYTHING), twin.pull(EVERYTHING))
     assert [of["push_calls"] for of in tables[0].stats()] == [2 * steps] * shards
 
 
@@ -83,7 +73,7 @@ def test_reading_aside_does_not_disturb_the_next_batch(actors: dict[int, list[An
     aside = {field: np.arange(0, 60, 2, dtype=ROW) for field in TRAINED}
     first = {field: np.arange(40, 90, dtype=ROW) for field in TRAINED}
     second = {field: np.arange(50, 70, dtype=ROW) for field in TRAINED}
-    gradients = [some_gradients(rng, first) for _ in range(2)]
+    gradients = [random_gradients(rng, first) for _ in range(2)]
     twin = local()
     twin.push(summed_over_ranks(gradients), ADAGRAD)
 
@@ -106,7 +96,7 @@ def test_checkpoint_waits_for_the_step_of_a_late_rank(
     tables = ray_tables(actors[3], 2)
     rng = np.random.default_rng(0)
     batch = {field: np.arange(50, dtype=ROW) for field in TRAINED}
-    gradients = [some_gradients(rng, batch) for _ in range(2)]
+    gradients = [random_gradients(rng, batch) for _ in range(2)]
     tables[0].pull(batch)
     if prefetches:
         tables[0].prefetch({field: np.arange(40, 80, dtype=ROW) for field in TRAINED})
@@ -129,7 +119,7 @@ def test_loading_takes_every_rank_back(actors: dict[int, list[Any]], tmp_path: P
     tables = ray_tables(actors[3], 2)
     rng = np.random.default_rng(0)
     batch = {field: np.arange(30, dtype=ROW) for field in TRAINED}
-    steps = [[some_gradients(rng, batch) for _ in range(2)] for _ in range(3)]
+    steps = [[random_gradients(rng, batch) for _ in range(2)] for _ in range(3)]
     twin = local()
     twin.push(summed_over_ranks(steps[0]), ADAGRAD)
     kept = twin.pull(batch)
@@ -147,4 +137,4 @@ def test_loading_takes_every_rank_back(actors: dict[int, list[Any]], tmp_path: P
 
     together(tables, script)
     twin.push(summed_over_ranks(steps[2]), ADAGRAD)
-    assert_same_rows(tables[0].pull(EVERY), twin.pull(EVERY))
+    assert_same_rows(tables[0].pull(EVERYTHING), twin.pull(EVERYTHING))
