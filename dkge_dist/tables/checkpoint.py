@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from io import FileIO
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,22 +59,15 @@ def write_rows(folder: Path, shard: Shard, spans: Sequence[Span]) -> None:
     """Write the rows and the optimizer state of a shard into the files, and make them durable."""
     for name, values in _arrays(shard):
         row_bytes = VALUE.itemsize * (values.shape[1] if values.ndim == 2 else 1)
-        # Unbuffered: a buffer is written back as a whole, over what other shards wrote between two of these blocks.
-        with (folder / name).open("r+b", buffering=0) as file:
+        with (folder / name).open("r+b") as file:
             np.lib.format.read_magic(file)
             np.lib.format.read_array_header_1_0(file)
             begin = file.tell()
             for local, first, size in spans:
                 file.seek(begin + first * row_bytes)
-                _write_all(file, np.ascontiguousarray(values[local : local + size], VALUE))
+                file.write(np.ascontiguousarray(values[local : local + size], VALUE).data)
+            file.flush()
             os.fsync(file.fileno())
-
-
-def _write_all(file: FileIO, values: Array) -> None:
-    """An unbuffered file may take less than it is given."""
-    left = memoryview(values.data).cast("B")
-    while left:
-        left = left[file.write(left) :]
 
 
 def read_rows(folder: Path, shard: Shard, spans: Sequence[Span], rows: int) -> None:
