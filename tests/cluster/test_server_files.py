@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from dkge_dist.cluster.server import ShardServer
 from dkge_dist.store.storage import open_storage
 from dkge_dist.store.tables import load_table, save_delta, save_index, save_table
-from dkge_dist.tables.checkpoint import Span, create_files, write_rows
+from dkge_dist.tables.checkpoint import create_files
 from dkge_dist.tables.plan import ShardPlan
 from dkge_dist.tables.shard import Shard
 from dkge_dist.tables.table import LocalTable
@@ -99,34 +98,6 @@ def test_checkpoint_files_do_not_depend_on_the_shards(tmp_path: Path) -> None:
     for name in names:
         content = {(tmp_path / writer / name).read_bytes() for writer in ("3", "2", "local")}
         assert len(content) == 1, name
-
-
-class Interrupted(list[Span]):
-    """The blocks of a shard. The first time, another shard writes all of its own before the last of them."""
-
-    def __init__(self, spans: list[Span], others: list[Callable[[], None]]) -> None:
-        super().__init__(spans)
-        self.others = others
-
-    def __iter__(self) -> Iterator[Span]:
-        *early, last = super().__iter__()
-        yield from early
-        while self.others:
-            self.others.pop()()
-        yield last
-
-
-def test_shards_write_a_checkpoint_at_the_same_time(tmp_path: Path) -> None:
-    plan, twin = ShardPlan(ROWS, BLOCK, 2), local()
-    shards = [Shard({f: twin.shard.values[f][plan.held(number)] for f in TRAINED}) for number in range(2)]
-    create_files(tmp_path, ROWS, DIM)
-    write_rows(
-        tmp_path, shards[0], Interrupted(plan.spans(0), [lambda: write_rows(tmp_path, shards[1], plan.spans(1))])
-    )
-    found = LocalTable.initialized(START._replace(seed=(8, 8)))
-    found.load_checkpoint(tmp_path)
-    for field in TRAINED:
-        assert np.array_equal(found.shard.values[field], twin.shard.values[field]), field
 
 
 @pytest.mark.parametrize(("writers", "readers"), [(3, 2), (2, 3), (None, 3), (3, None), (25, 1), (1, 25)])
