@@ -27,8 +27,8 @@ from dkge_dist.cluster.requests import (
 from dkge_dist.cluster.server import ShardServer
 from dkge_dist.cluster.session import ShardActor
 from dkge_dist.cluster.transport import TransportServer
-from dkge_dist.tables.plan import ShardPlan
 from dkge_dist.tables.initializer import RowInitializer
+from dkge_dist.tables.plan import ShardPlan
 from dkge_dist.tables.shard import Optimizer
 from dkge_dist.types import ROW, DkgeError, Field
 

@@ -33,8 +33,8 @@ from dkge_dist.cluster.requests import (
 from dkge_dist.cluster.server import ShardServer, allocate
 from dkge_dist.cluster.transport import Message, Received
 from dkge_dist.cluster.transport.message import contiguous
-from dkge_dist.tables.plan import ShardPlan
 from dkge_dist.tables.initializer import RowInitializer
+from dkge_dist.tables.plan import ShardPlan
 from dkge_dist.tables.shard import Optimizer
 from dkge_dist.types import ROW, DkgeError, Field
 
