@@ -242,33 +242,37 @@ class ShardServer:
 
     def save_blocks(self, attempt: str, location: str) -> tuple[dict[Field, list[tuple[int, Blob]]], int]:
         """Write all rows as parts of a store: (block, part) by field, and how many bytes were new."""
-        with self._changed, open_storage(location).staging() as staging:
+        with self._changed:
             self._check(attempt)
-            parts = {
-                field: [
-                    (
-                        block,
-                        save_block(staging, values[place : place + self.plan.block_size(block)], self.plan.block_rows),
-                    )
-                    for place, block in self._spans()
-                ]
-                for field, values in self._shard.values.items()
-            }
-            self._counts["bytes_written"] += staging.written
-            return parts, staging.written
+            with open_storage(location).staging() as staging:
+                parts = {
+                    field: [
+                        (
+                            block,
+                            save_block(
+                                staging, values[place : place + self.plan.block_size(block)], self.plan.block_rows
+                            ),
+                        )
+                        for place, block in self._spans()
+                    ]
+                    for field, values in self._shard.values.items()
+                }
+                self._counts["bytes_written"] += staging.written
+                return parts, staging.written
 
     def save_deltas(self, attempt: str, location: str, rows: LocalRows) -> tuple[dict[Field, PartEntry], int]:
         """Write some rows (by place, ascending) as parts of a store."""
-        with self._changed, open_storage(location).staging() as staging:
+        with self._changed:
             self._check(attempt)
-            held = self.plan.held(self.number)
-            parts = {
-                field: save_delta(staging, held[places], self._shard.gather(field, places))
-                for field, places in rows.items()
-                if places.shape[0]
-            }
-            self._counts["bytes_written"] += staging.written
-            return parts, staging.written
+            with open_storage(location).staging() as staging:
+                held = self.plan.held(self.number)
+                parts = {
+                    field: save_delta(staging, held[places], self._shard.gather(field, places))
+                    for field, places in rows.items()
+                    if places.shape[0]
+                }
+                self._counts["bytes_written"] += staging.written
+                return parts, staging.written
 
     def save_checkpoint(self, attempt: str, folder: Path) -> None:
         """Write rows and optimizer state into the files that the whole table shares."""
