@@ -133,9 +133,9 @@ CALLS: dict[str, Callable[[ShardServer, str, Path], Any]] = {
     "nearest": lambda server, attempt, folder: server.nearest(
         attempt, np.zeros((1, DIM), np.float32), np.ones(ROWS, bool), 3
     ),
-    "save_blocks": lambda server, attempt, folder: server.save_blocks(attempt, folder, folder),
+    "save_blocks": lambda server, attempt, folder: server.save_blocks(attempt, str(folder)),
     "save_deltas": lambda server, attempt, folder: server.save_deltas(
-        attempt, folder, folder, {Field.JOINT: np.arange(2, dtype=ROW)}
+        attempt, str(folder), {Field.JOINT: np.arange(2, dtype=ROW)}
     ),
     "save_checkpoint": lambda server, attempt, folder: server.save_checkpoint(attempt, folder),
     "load_checkpoint": lambda server, attempt, folder: server.load_checkpoint(attempt, folder),
@@ -333,8 +333,7 @@ def test_what_is_moved_is_counted_to_the_byte(tmp_path: Path) -> None:
     assert found["bytes_written"] == 0
     assert found["rows"] == ROWS
     assert found["bytes_held"] == ROWS * (3 * DIM * 4 + 2 * 4)
-    (tmp_path / "staging").mkdir()
-    _, written = one.save_deltas("now", tmp_path, tmp_path / "staging", {Field.JOINT: np.arange(5, dtype=ROW)})
+    _, written = one.save_deltas("now", str(tmp_path), {Field.JOINT: np.arange(5, dtype=ROW)})
     assert one.stats()["bytes_written"] == written > 5 * a_row
     one.open("next", 1, START)
     assert {one.stats()[name] for name in counted | {"bytes_written"}} == {0}
