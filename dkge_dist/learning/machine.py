@@ -27,5 +27,5 @@ def use_machine(threads: int, device: str) -> torch.device:
             raise UsageError(f"device={device}: this machine has {torch.cuda.device_count()} GPUs")
     # On several threads torch adds up the gradients of gathered rows in any order: two runs would differ in bits.
     torch.use_deterministic_algorithms(name == "cpu")
-    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # set by a property
     return torch.device(name)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +19,10 @@ from dkge_dist.tables.shard import Shard
 from dkge_dist.types import TRAINED, Array, DkgeError
 
 VALUE = np.dtype("<f4")
+
+
+class DamagedCheckpointError(DkgeError):
+    """A file of a checkpoint is missing, truncated, or holds something else."""
 
 
 class Span(NamedTuple):
@@ -45,36 +50,59 @@ def create_files(folder: Path, rows: int, dim: int) -> None:
     for name, is_vector in _names():
         shape = (rows, dim) if is_vector else (rows,)
         header = {"descr": VALUE.str, "fortran_order": False, "shape": shape}
-        with (folder / name).open("xb") as file:
+        size = int(np.prod(shape)) * VALUE.itemsize
+        with _named_errors(folder / name, size), (folder / name).open("xb") as file:
             np.lib.format.write_array_header_1_0(file, header)
             file.flush()
-            size = file.tell() + int(np.prod(shape)) * VALUE.itemsize
-            try:
-                os.posix_fallocate(file.fileno(), 0, size)
-            except OSError as error:
-                raise DkgeError(f"{folder / name}: {error.strerror} ({size:,} bytes are needed)") from None
+            os.posix_fallocate(file.fileno(), 0, file.tell() + size)
 
 
 def write_rows(folder: Path, shard: Shard, spans: Sequence[Span]) -> None:
     """Write the rows and the optimizer state of a shard into the files, and make them durable."""
     for name, values in _arrays(shard):
         row_bytes = VALUE.itemsize * (values.shape[1] if values.ndim == 2 else 1)
-        with (folder / name).open("r+b") as file:
+        # Without a buffer: it would write back what it read around these rows, over the rows of other shards.
+        with _named_errors(folder / name, values.nbytes), (folder / name).open("r+b", buffering=0) as file:
             np.lib.format.read_magic(file)
             np.lib.format.read_array_header_1_0(file)
             begin = file.tell()
             for local, first, size in spans:
-                file.seek(begin + first * row_bytes)
-                file.write(np.ascontiguousarray(values[local : local + size], VALUE).data)
-            file.flush()
+                rows = np.ascontiguousarray(values[local : local + size], VALUE)
+                _write_at(file.fileno(), begin + first * row_bytes, rows.reshape(-1).view(np.uint8).data)
             os.fsync(file.fileno())
+
+
+def _write_at(descriptor: int, position: int, data: memoryview) -> None:
+    while data:
+        written = os.pwrite(descriptor, data, position)
+        data, position = data[written:], position + written
+
+
+@contextmanager
+def _named_errors(path: Path, size: int) -> Iterator[None]:
+    """What the system refuses is an error that names the file and how much was to be written."""
+    try:
+        yield
+    except OSError as error:
+        raise DkgeError(f"{path}: {error.strerror} ({size:,} bytes are needed)") from None
 
 
 def read_rows(folder: Path, shard: Shard, spans: Sequence[Span], rows: int) -> None:
     """Load the rows and the optimizer state of a shard of a table of `rows` rows."""
     for name, values in _arrays(shard):
-        stored = np.load(folder / name, mmap_mode="r", allow_pickle=False)
-        if stored.shape != (rows, *values.shape[1:]):
-            raise DkgeError(f"{folder / name}: holds {stored.shape} instead of {(rows, *values.shape[1:])}")
+        stored = _mapped(folder / name, (rows, *values.shape[1:]))
         for local, first, size in spans:
             values[local : local + size] = stored[first : first + size]
+
+
+def _mapped(path: Path, shape: tuple[int, ...]) -> Array:
+    """A file as an array, after checking that it holds what it is to hold."""
+    try:
+        stored = np.lib.format.open_memmap(path, mode="r")
+    except OSError as error:
+        raise DamagedCheckpointError(f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise DamagedCheckpointError(f"{path}: {error}") from None
+    if stored.shape != shape or stored.dtype != VALUE:
+        raise DamagedCheckpointError(f"{path}: holds {stored.shape} {stored.dtype} instead of {shape} {VALUE}")
+    return stored

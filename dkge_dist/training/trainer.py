@@ -22,6 +22,7 @@ from dkge_dist.learning.early_stopping import EarlyStopping, Metrics
 from dkge_dist.learning.prefetch import Prefetcher, PreparedBatch
 from dkge_dist.learning.step import NotFiniteError
 from dkge_dist.runtime import Communicator
+from dkge_dist.tables.checkpoint import DamagedCheckpointError
 from dkge_dist.training.checkpoints import Checkpoints, Line
 from dkge_dist.training.learner import Learner, Rates
 from dkge_dist.training.progress import DivergedError, StoppedError, TrainProgress
@@ -81,7 +82,7 @@ class Trainer:
     def _load(self, folder: Path) -> None:
         try:
             self.learner.load(folder)
-        except (OSError, EOFError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        except (DamagedCheckpointError, OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
             raise self.checkpoints.damaged(folder, error) from None
 
     def _finished(self, progress: TrainProgress) -> bool:
