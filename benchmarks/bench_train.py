@@ -24,10 +24,10 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from dkge_dist.api.training import Prepared, prepare, use_machine
 
 from benchmarks.dense_padded import DensePadded, PaddedTriples, padded_triples
 from benchmarks.report import median_seconds, options, publish
-from dkge_dist.api.training import Prepared, prepare, use_machine
 from dkge_dist.config import Settings, load_settings
 from dkge_dist.kernels.jit import set_threads, threads
 from dkge_dist.kernels.ragged import RaggedBatch
@@ -202,8 +202,8 @@ def _sizes(part: ObjectBatch) -> tuple[int, int, int, int, int]:
     """Objects, distinct context rows, distinct features made of those, places, entries."""
     assert isinstance(part.places, RaggedBatch)
     features = part.places.row_ptr.shape[0] - 1
-    entries = part.places.entry_place.shape[0]
-    return part.rows.shape[0], part.vertex_rows.shape[0], features, part.places.place_row.shape[0], entries
+    entries = part.places.entry_slot.shape[0]
+    return part.rows.shape[0], part.vertex_rows.shape[0], features, part.places.slot_row.shape[0], entries
 
 
 def rotate_rate(store: Store, size: int, dim: int) -> float:

@@ -27,8 +27,9 @@ from dkge_dist.cluster.requests import (
 from dkge_dist.cluster.server import ShardServer
 from dkge_dist.cluster.session import ShardActor
 from dkge_dist.cluster.transport import TransportServer
+from dkge_dist.tables.initializer import RowInitializer
 from dkge_dist.tables.plan import ShardPlan
-from dkge_dist.tables.shard import Optimizer, RowInitializer
+from dkge_dist.tables.shard import Optimizer
 from dkge_dist.types import ROW, DkgeError, Field
 
 ATTEMPT = "0123456789abcdef"
@@ -78,10 +79,10 @@ def test_calls_return_what_the_shard_does(shard: ShardServer, connection: ShardC
     first, reply, second = results([pull(connection), push(connection, 0), pull(connection, 1)])
     gradients = {Field.KNOWLEDGE: (SOME, np.ones((3, 5), np.float32))}
     expected = twin.push(ATTEMPT, 0, 0, gradients, OPTIMIZER, {Field.CONTEXT: np.array([7, 7], ROW)})
-    assert (first[Field.KNOWLEDGE] == START.run(Field.KNOWLEDGE, 0, 200)[SOME]).all()
+    assert (first[Field.KNOWLEDGE] == START.block(Field.KNOWLEDGE, 0, 200)[SOME]).all()
     assert (reply.late[Field.CONTEXT] == expected.late[Field.CONTEXT]).all()
     assert (second[Field.KNOWLEDGE] == twin.pull(ATTEMPT, {Field.KNOWLEDGE: SOME}, 1)[Field.KNOWLEDGE]).all()
-    request = write_request(Field.JOINT, SOME, np.full((3, 5), 4, np.float32))
+    request = write_request(Field.JOINT, SOME, np.full((3, 5), 4, np.float32), False)
     TransportCall(0, connection, request, read_nothing).result()
     assert (shard.pull(ATTEMPT, {Field.JOINT: SOME}, 0)[Field.JOINT] == 4).all()
 
@@ -132,7 +133,7 @@ def test_an_older_attempt_is_refused_at_its_next_call(shard: ShardServer, connec
 
 
 def test_an_error_of_the_shard_names_it(connection: ShardConnection) -> None:
-    request = write_request(Field.JOINT, np.array([10_000], ROW), np.zeros((1, 5), np.float32))
+    request = write_request(Field.JOINT, np.array([10_000], ROW), np.zeros((1, 5), np.float32), False)
     with pytest.raises(DkgeError, match=r"^shard 0: write: field joint: row 10000 of a shard of 200 rows$"):
         TransportCall(0, connection, request, read_nothing).result()
     assert pull(connection).result()[Field.KNOWLEDGE].shape == (3, 5)

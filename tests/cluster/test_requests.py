@@ -30,11 +30,12 @@ from dkge_dist.cluster.requests import (
     read_reply,
     write_request,
 )
-from dkge_dist.cluster.server import ShardServer, here
+from dkge_dist.cluster.server import ShardServer, allocate
 from dkge_dist.cluster.transport import Message, Received
 from dkge_dist.cluster.transport.message import contiguous
+from dkge_dist.tables.initializer import RowInitializer
 from dkge_dist.tables.plan import ShardPlan
-from dkge_dist.tables.shard import Optimizer, RowInitializer
+from dkge_dist.tables.shard import Optimizer
 from dkge_dist.types import ROW, DkgeError, Field
 
 SIZE, DIM = 256, 5
@@ -58,7 +59,7 @@ def arrived(message: Message) -> Received:
 
 
 def ask(server: ShardServer, request: Message, attempt: str = "now") -> Received:
-    return arrived(answer_request(server, attempt, arrived(request), here))
+    return arrived(answer_request(server, attempt, arrived(request), allocate))
 
 
 def refused(server: ShardServer, request: Message) -> str:
@@ -81,7 +82,7 @@ def test_pull_and_push_do_what_the_shard_does(server: ShardServer) -> None:
     wanted = {Field.KNOWLEDGE: SOME, Field.CONTEXT: np.empty(0, ROW)}
     pulled = read_pulled(ask(server, pull_request(wanted, 0, None)))
     assert pulled.keys() == wanted.keys()
-    assert (pulled[Field.KNOWLEDGE] == START.run(Field.KNOWLEDGE, 0, SIZE)[SOME]).all()
+    assert (pulled[Field.KNOWLEDGE] == START.block(Field.KNOWLEDGE, 0, SIZE)[SOME]).all()
     assert pulled[Field.CONTEXT].shape == (0, DIM)
     gradients, late = {Field.KNOWLEDGE: (SOME, ONES)}, {Field.CONTEXT: np.array([7, 7], ROW)}
     reply = read_reply(ask(server, push_request(0, 0, gradients, OPTIMIZER, late)))
@@ -90,7 +91,7 @@ def test_pull_and_push_do_what_the_shard_does(server: ShardServer) -> None:
     assert reply.patches == {}
     after = [one.pull("now", wanted, 1)[Field.KNOWLEDGE] for one in (server, twin)]
     assert after[0].tobytes() == after[1].tobytes()
-    assert ask(server, write_request(Field.JOINT, SOME, 4 * ONES)).kind == ANSWER
+    assert ask(server, write_request(Field.JOINT, SOME, 4 * ONES, False)).kind == ANSWER
     assert (server.pull("now", {Field.JOINT: SOME}, 0)[Field.JOINT] == 4).all()
 
 
@@ -105,7 +106,7 @@ def test_corrections_come_back_with_the_push() -> None:
     assert read_reply(ranks[0].result()).patches == {}
     reply = read_reply(ranks[1].result())
     patch = reply.patches[Field.KNOWLEDGE]
-    assert patch.numbers.tolist() == [1]
+    assert patch.positions.tolist() == [1]
     assert (patch.values == server.pull("now", {Field.KNOWLEDGE: SOME[1:2]}, 1)[Field.KNOWLEDGE]).all()
 
 
@@ -117,7 +118,7 @@ def test_rows_that_a_shard_does_not_have_are_refused(server: ShardServer, field:
     assert refused(server, pull_request({field: rows}, 0, None)) == f"pull: {told}"
     assert refused(server, push_request(0, 0, {field: (rows, ONES)}, OPTIMIZER, {})) == f"push: {told}"
     assert refused(server, push_request(0, 0, {}, OPTIMIZER, {field: rows})) == f"push: {told}"
-    assert refused(server, write_request(field, rows, ONES)) == f"write: {told}"
+    assert refused(server, write_request(field, rows, ONES, False)) == f"write: {told}"
 
 
 @pytest.mark.parametrize(
@@ -128,7 +129,7 @@ def test_rows_that_a_shard_does_not_have_are_refused(server: ShardServer, field:
 def test_values_of_another_shape_are_refused(server: ShardServer, values: np.ndarray) -> None:
     for request in (
         push_request(0, 0, {Field.CONTEXT: (SOME, values)}, OPTIMIZER, {}),
-        write_request(Field.CONTEXT, SOME, values),
+        write_request(Field.CONTEXT, SOME, values, False),
     ):
         told = f"field context: values are {values.dtype} of shape {values.shape}, not float32 of (3, 5)"
         assert refused(server, request).endswith(told)

@@ -3,8 +3,8 @@
 Between machines arrays follow their header through the socket. On one machine each end maps a piece of the other's
 memory: arrays are written there once and used where they lie. What does not fit there goes through the socket.
 
-With a silence limit, `receive` and `send` raise TimeoutError when the other end shows no life for so long. A server at
-work on a request shows life by keep-alives, so that a request may take any time.
+With a silence limit, `receive` and `send` raise TimeoutError when nothing comes from the other end for so long. A
+server sends keep-alives while it works on a request, so that an answer may take any time.
 """
 
 from __future__ import annotations
@@ -150,12 +150,12 @@ class Channel:
             try:
                 data = data[self.socket.send(data) :]
             except BlockingIOError:
-                # The other end may be at work and not read for long; then another thread hears its keep-alives.
+                # A server that works does not read. Then the thread that receives gets its keep-alives.
                 if time.monotonic() - self._heard >= self._silence_seconds:
                     raise TimeoutError(f"took nothing for {self._silence_seconds:g} s") from None
 
     def send_keepalive(self) -> None:
-        """Say that a request is still at work on, unless the other end has not read what was said before."""
+        """Say that a request is being worked on, unless the other end has not read what was sent before."""
         poll = select.poll()
         poll.register(self.socket, select.POLLOUT)
         if poll.poll(0):  # There is room for a header, so that this does not block.
@@ -189,7 +189,7 @@ class Channel:
         self._heard = time.monotonic()
 
     def hang_up(self) -> None:
-        """End the connection under whoever sends or receives on it now. `close` comes after them."""
+        """End the connection: threads that send or receive on it now get an error. `close` comes after them."""
         with suppress(OSError):  # It is not connected any more.
             self.socket.shutdown(socket.SHUT_RDWR)
 
@@ -198,7 +198,7 @@ class Channel:
         self.socket.close()
 
     def __del__(self) -> None:
-        # A client that nobody closed: with the last reference to it, its connection is gone.
+        # Of a client that was not closed: its connection ends with the last reference to it.
         self.socket.close()
 
 

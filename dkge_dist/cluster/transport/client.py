@@ -1,8 +1,8 @@
 """The client's side: `ask` sends a request at once, `answer` waits for its reply, `close` hangs up.
 
 Requests are answered in their order. A connection that breaks is made again and what was not answered is asked again:
-every request must be one that may be repeated. A server that shows no life for `silence_seconds` while a reply is due,
-that refuses the secret, or that cannot be reached in a few tries is lost: PeerLostError, from then on and for all.
+every request must be one that may be repeated. A server that sends nothing for `silence_seconds` while a reply is due,
+that refuses the secret, or that cannot be reached in a few tries is lost: PeerLostError for this and all later calls.
 
 On one machine a reply is read by the thread that waits for it: it is short, as its arrays lie in shared memory, and a
 thread for each of many servers would only be woken up to pass it on. From another machine replies are read as they
@@ -69,9 +69,9 @@ class TransportClient:
         return pending.reply
 
     def close(self) -> None:
-        """Hang up. Nothing is asked any more, and nobody waits any more."""
+        """Hang up. Threads that wait for a reply, and all later requests, get PeerLostError."""
         self._lost = f"the connection to {self.peer} is closed"
-        self._channel.hang_up()  # Ends the wait of whoever holds a lock.
+        self._channel.hang_up()  # Ends the wait of a thread that holds a lock.
         with self._receiving, self._sending:
             self._channel.close()
         self._coming.put(None)
@@ -87,7 +87,7 @@ class TransportClient:
             except TimeoutError as error:
                 self._lose(error)
             except OSError:
-                self._channel.hang_up()  # Who waits for the reply notices, connects again and asks again.
+                self._channel.hang_up()  # The thread that waits for the reply connects again and asks again.
             self._unanswered.append(pending)
             return True
 

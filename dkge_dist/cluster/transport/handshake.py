@@ -8,7 +8,7 @@ Sizes are fixed, the whole exchange has one deadline, and nothing is allocated b
 keeps an end from being answered with its own proof, the endpoint keeps a process that took over a freed name or port
 from relaying to a server elsewhere. On a Unix socket both ends also have to run as the same user.
 
-The connection is not encrypted: this keeps strangers out, it does not hide rows from whoever can read the network.
+The connection is not encrypted: strangers are kept out, but rows can be read by a machine that sees the packets.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class _Exchange:
         self._until = time.monotonic() + seconds
 
     def proof(self, secret: str, role: bytes, nonces: bytes) -> bytes:
-        """What only someone with the secret can say about these nonces, in this role, at this endpoint."""
+        """The HMAC of these nonces in this role at this endpoint."""
         return hmac.digest(secret.encode(), b"\0".join((role, self._endpoint, nonces)), hashlib.sha256)
 
     def send(self, data: bytes) -> None:

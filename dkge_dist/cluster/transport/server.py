@@ -1,12 +1,12 @@
-"""The server's side: it lets in who knows the secret, and one thread a connection answers its requests in order.
+"""The server's side: clients that know the secret are let in, and one thread a connection answers them in order.
 
 Before a connection has proved anything it costs a socket and a waiting thread, for a few seconds at most. There is a
 bounded number of them and the oldest gives way to a newcomer, so that idle strangers keep nobody out. Errors of
 accepting (no more descriptors, no more threads) are waited out.
 
-While a request is at work on, its client gets keep-alives. A server therefore needs no limit on how long an answer may
-take (a push waits for all other workers), and a stopped process is still told from a busy one. The other way round
-there is no deadline: a client may be silent for as long as it computes.
+While a request is being answered, its client gets keep-alives. So an answer may take any time (a push waits for all
+other workers), and a client still tells a stopped process from a busy one. The other way round there is no deadline: a
+client may be silent for as long as it computes.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class TransportServer:
             pending.add(connection)
             try:
                 Thread(target=self._serve, args=(connection, endpoint, pending), daemon=True).start()
-            except RuntimeError:  # Out of threads.
+            except (RuntimeError, MemoryError):  # Out of threads.
                 pending.remove(connection)
                 connection.close()
                 self._closed.wait(ACCEPT_PAUSE)
@@ -125,7 +125,7 @@ class TransportServer:
 
 
 class _Session:
-    """An authenticated connection: one thread answers, another one says that it is still at it."""
+    """An authenticated connection: one thread answers, another one sends keep-alives meanwhile."""
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
@@ -146,7 +146,7 @@ class _Session:
         return request
 
     def keep_alive(self) -> None:
-        """Show life if a request is at work on. A reply that is being sent is life enough."""
+        """Send a keep-alive if a request is being answered. A reply that is being sent is sign enough."""
         if self._is_busy and self._sending.acquire(blocking=False):
             try:
                 if self._is_busy:
@@ -162,7 +162,8 @@ class _Pending:
     def __init__(self) -> None:
         self._lock = Lock()
         self._connections: dict[socket.socket, None] = {}
-        self._most = min(MAX_PENDING, max(1, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 8))
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self._most = MAX_PENDING if files == resource.RLIM_INFINITY else min(MAX_PENDING, max(1, files // 8))
 
     def add(self, connection: socket.socket) -> None:
         """One more; the oldest gives way if there are too many."""
