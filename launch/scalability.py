@@ -30,7 +30,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import dkge_dist
-from dkge_dist.cli.output import print_json, stop_requested, table
+from dkge_dist.cli.output import print_json, print_table, stop_requested
 from dkge_dist.cluster.session import Place, connected
 from dkge_dist.types import DkgeError, UsageError
 
@@ -166,7 +166,7 @@ def measure(
 
 def show(runs: list[dict[str, Any]]) -> None:
     """A table of the pairs, then one of the shards of each."""
-    table(
+    print_table(
         COLUMNS,
         [
             (
@@ -184,7 +184,9 @@ def show(runs: list[dict[str, Any]]) -> None:
             print(f"\n{run['shards']}:{run['workers']}, by shard")
             columns = ("MB pulled", "MB pushed", "MB held")
             sizes = ("bytes_pulled", "bytes_pushed", "bytes_held")
-            table(("shard", *columns), [(of["shard"], *(of[key] / 1e6 for key in sizes)) for of in run["by_shard"]])
+            print_table(
+                ("shard", *columns), [(of["shard"], *(of[key] / 1e6 for key in sizes)) for of in run["by_shard"]]
+            )
 
 
 def pairs_of(text: str) -> list[tuple[int, int]]:
