@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -18,22 +19,26 @@ NIGHT_COLUMNS = (
 )  # fmt: skip
 
 
-def run_demo(folder: Path | None = None, quiet: bool = False) -> dict[str, Any]:
-    """Run the demo in `folder`, or in a temporary one that is removed afterwards; the figures as a report."""
+def run_demo(folder: Path | None = None, quiet: bool = False, settings: Sequence[str] = ()) -> dict[str, Any]:
+    """Run the demo in `folder`, or in a temporary one that is removed afterwards; the figures as a report.
+
+    `settings` are those of the training, for a shorter demo.
+    """
     began = time.monotonic()
     chosen = nullcontext(str(folder)) if folder is not None else tempfile.TemporaryDirectory(prefix="dkge-demo-")
     with chosen as path:
-        report = _Demo(Path(path), quiet).run()
+        report = _Demo(Path(path), quiet, settings).run()
     return {**report, "seconds": round(time.monotonic() - began, 3)}
 
 
 class _Demo:
     """One run of the demo; its steps in the order of `run`."""
 
-    def __init__(self, folder: Path, quiet: bool) -> None:
+    def __init__(self, folder: Path, quiet: bool, settings: Sequence[str]) -> None:
         self.movies = folder / "movies"
         self.store = folder / "store"
         self.quiet = quiet
+        self.settings = settings
 
     def run(self) -> dict[str, Any]:
         base = self._ingest_base()
@@ -72,7 +77,7 @@ class _Demo:
     def _train(self) -> dict[str, Any]:
         self._say("Learning it from scratch ...")
         with progress_bar("train", self.quiet) as progress:
-            trained = api.train(self.store, progress=progress)
+            trained = api.train(self.store, settings=self.settings, progress=progress)
         speed = f"{trained['triples_per_second']:,.0f} triples/s"
         self._say(f"{trained['epochs']} epochs in {trained['seconds']:.0f} s, {speed}.\n")
         return dict(trained)

@@ -45,7 +45,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     console = Console(width=UNLIMITED)
     with console.capture() as captured:
         console.print(table)
-    # Printed by `print`, which knows what to do with characters that stdout lacks; without the padding of the last column.
+    # By `print`, which escapes characters that stdout lacks; the padding of the last column is dropped.
     for line in captured.get().removesuffix("\n").split("\n"):
         print(line.rstrip())
 
