@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 
 from dkge_dist import api
-from dkge_dist.graph.content import NOTHING, content_after
+from dkge_dist.graph.content import EMPTY_CONTENT, content_after
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.holdout import HeldOut
 from dkge_dist.graph.labels import Labels
 from dkge_dist.graph.snapshot import Snapshot
-from dkge_dist.graph.source_diff import SnapshotDiff, by_change, by_splits, by_union
+from dkge_dist.graph.source_diff import SnapshotDiff, diff_of_changes, diff_of_snapshot, diff_of_splits
 from dkge_dist.store.manifest import Manifest
 from dkge_dist.store.models import load_learnt
 from dkge_dist.store.store import Store
@@ -145,26 +145,28 @@ class Chain:
     def __init__(self, order: Iterable[Labelled] = ()) -> None:
         self.names: Names = (Dictionary(noun="entity"), Dictionary(noun="relation"))
         rows(order, self.names)
-        self.snapshot = Snapshot.nothing()
-        self.content = NOTHING
+        self.snapshot = Snapshot.empty()
+        self.content = EMPTY_CONTENT
         self._ever_trained: set[Labelled] = set()
 
     def full(self, triples: Iterable[Labelled], wanted: HeldOut | None = None) -> SnapshotDiff:
         """A whole snapshot without splits."""
         given = rows(triples, self.names)
-        return self._take(by_union(self.snapshot, given, wanted or HeldOut(), self.names, self._trained))
+        return self._take(diff_of_snapshot(self.snapshot, given, wanted or HeldOut(), self.names, self._trained))
 
     def change(self, signed: Iterable[tuple[str, Labelled]], wanted: HeldOut | None = None) -> SnapshotDiff:
         """A change file: `+` or `-` and a triple, in order."""
         signed = list(signed)
         deleted = np.array([sign == "-" for sign, _ in signed], bool)
         given = rows([triple for _, triple in signed], self.names)
-        return self._take(by_change(self.snapshot, given, deleted, wanted or HeldOut(), self.names, self._trained))
+        return self._take(
+            diff_of_changes(self.snapshot, given, deleted, wanted or HeldOut(), self.names, self._trained)
+        )
 
     def splits(self, given: dict[Split, list[Labelled]]) -> SnapshotDiff:
         """A whole snapshot that brings its splits."""
         train, valid, test = (rows(given.get(split, []), self.names) for split in Split)
-        return self._take(by_splits(self.snapshot, (train, valid, test)))
+        return self._take(diff_of_splits(self.snapshot, (train, valid, test)))
 
     @property
     def state(self) -> dict[Split, set[Labelled]]:

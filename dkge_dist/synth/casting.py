@@ -1,4 +1,4 @@
-"""Who is credited where. In: a `World`. Out: triples as packed keys, drawn from its traits.
+"""Credits of people in titles. In: a `World`. Out: triples as packed keys, drawn from its traits.
 
 The base graph and every night draw by the same rules, so that a night looks like the graph it changes.
 """
@@ -54,7 +54,7 @@ def draw_credits(rng: np.random.Generator, world: World, titles: Array, role: Ar
     """One credit for each of `titles` (repeat a title for more), roles by their shares unless given.
 
     A seat is (franchise, profession, place), and its regular holder is a hash of these: nothing is stored, and a
-    director who also writes takes the same seat twice. Credits of people who are gone are left out.
+    director who also writes takes the same seat twice. Credits of removed people are left out.
     """
     count = titles.size
     if role is None:
@@ -70,10 +70,10 @@ def draw_credits(rng: np.random.Generator, world: World, titles: Array, role: Ar
     scene = np.where(visiting, _neighbour_scene(rng, scene, world.side), scene)
     pool = profession * world.scenes + scene
     first, stop = world.pool_people[pool], world.pool_people[pool + 1]
-    # Where a scene lacks a profession, it hires from anywhere.
-    nobody = first == stop
-    first = np.where(nobody, world.pool_people[profession * world.scenes], first)
-    stop = np.where(nobody, world.pool_people[(profession + 1) * world.scenes], stop)
+    # A scene without people of a profession hires from all scenes.
+    vacant = first == stop
+    first = np.where(vacant, world.pool_people[profession * world.scenes], first)
+    stop = np.where(vacant, world.pool_people[(profession + 1) * world.scenes], stop)
     # The power makes the first people of a pool its stars: a tenth of the people get more than half of the work.
     person = first + ((stop - first) * luck**STARDOM).astype(np.int64)
     keys = pack(titles, role, person)
@@ -112,12 +112,12 @@ def known_for(rng: np.random.Generator, world: World, credits: Array, count: int
     by_fame = np.argsort(-world.fame, kind="stable")
     standing = np.empty_like(by_fame)
     standing[by_fame] = np.arange(by_fame.size)
-    # Distinct pairs, sorted by (person, standing): everybody's works from the most famous one down.
+    # Distinct pairs, sorted by (person, standing): the works of each person, the most famous first.
     pairs = distinct((person.astype(np.int64) << 32 | standing[work])[world.alive[work]])
     place = count_before(pairs >> 32)
     pairs, place = pairs[place < KNOWN_LIMIT], place[place < KNOWN_LIMIT]
     person, work = pairs >> 32, by_fame[pairs & 0xFFFFFFFF]
-    # People with many works are well documented; of one's works, the most famous ones are.
+    # People with many works come first, and of the works of a person the most famous ones.
     reluctance = rng.random(pairs.size) * (1 + place) / np.bincount(person)[person]
     keys = pack(person, KNOWN_FOR, work)
     fresh = ~contains(taken, keys)

@@ -19,14 +19,14 @@ from dkge_dist.synth.world import PERSON, build_world
 from dkge_dist.types import OFFSET, Array, Triples
 
 ABSENCE = 2
-"""Nights after which a removed entity returns, if it does."""
+"""Nights after which an entity returns that was removed for a while."""
 
 LABEL_WIDTH = 10
 """Bytes of a label at most: two letters and eight digits."""
 
 
 class Night(NamedTuple):
-    """What a night changes, both canonical; no triple is in both."""
+    """The change of one night: both sides canonical, no triple in both."""
 
     added: Triples
     deleted: Triples
@@ -48,7 +48,7 @@ class EvolvingGraph:
         self._returning: dict[int, Array] = {}
 
     def generator(self, *stream: int) -> np.random.Generator:
-        """A source of randomness of its own for each `stream`, fixed by the seed."""
+        """An independent generator for each `stream`, determined by the seed."""
         return np.random.Generator(np.random.PCG64(np.random.SeedSequence(self.spec.seed, spawn_key=stream)))
 
     @property
@@ -67,7 +67,7 @@ class EvolvingGraph:
         return np.asarray(self._world.kind)
 
     def advance(self) -> Night:
-        """Go to the next night and tell what changed; `spec.nights` is no limit."""
+        """Go to the next night; returns its change. `spec.nights` is no limit."""
         self.night += 1
         rng, world, before = self.generator(self.night), self._world, self._state
         deleted, self._returning[self.night + ABSENCE] = draw_deletions(rng, world, before, self.spec.deleted)

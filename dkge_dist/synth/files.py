@@ -1,6 +1,6 @@
 """The synthetic graph as files. In: a `SynthSpec` and a folder. Out: a snapshot, and a change file a night.
 
-A file appears under its name when it is complete: an interrupted run leaves no half file there.
+A file gets its name when it is complete: an interrupted run leaves no partial file.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _write_chunks(path: Path, chunks: Iterator[Array]) -> None:
 
 
 def _snapshot_lines(graph: EvolvingGraph) -> Iterator[Array]:
-    """In random order, so that neither rows nor splits made by position follow the way the graph was drawn."""
+    """In random order, so that rows and splits by position do not depend on how the graph was drawn."""
     triples = graph.triples
     order = graph.generator(graph.night, 1).permutation(triples.count)
     for start in range(0, triples.count, _CHUNK_LINES):

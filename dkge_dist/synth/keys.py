@@ -38,18 +38,18 @@ def contains(keys: Array, wanted: Array) -> Array:
 
 
 def distinct(keys: Array) -> Array:
-    """`keys` sorted and without repeats (`np.unique` builds a hash table for this, 50 times slower)."""
+    """`keys` sorted and distinct (`np.unique` builds a hash table for this, 50 times slower)."""
     ordered = np.sort(keys)
     return ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])] if ordered.size else ordered
 
 
 def union(*parts: Array) -> Array:
-    """Everything in any of `parts`, sorted and distinct."""
+    """The union of `parts`, sorted and distinct."""
     return distinct(np.concatenate(parts))
 
 
 def count_before(groups: Array) -> Array:
-    """For each element, how many equal ones stand before it."""
+    """For each element, the number of equal ones before it."""
     order = np.argsort(groups, kind="stable")
     ordered = groups[order]
     is_first = np.ones(groups.size, np.bool_)
@@ -63,7 +63,7 @@ def count_before(groups: Array) -> Array:
 def collect(rng: np.random.Generator, count: int, draw: Callable[[int], Array], taken: Array) -> Array:
     """Exactly `count` distinct keys from `draw`, none of them among the sorted `taken`; sorted.
 
-    `draw(n)` makes about n keys, repeats among them. A surplus is thinned at random, so that no key is favoured.
+    `draw(n)` makes about n keys, duplicates among them. A surplus is thinned at random, so that no key is favoured.
     """
     found = np.empty(0, np.int64)
     for _ in range(_MAX_ROUNDS):

@@ -1,7 +1,7 @@
-"""What one night changes. In: the `World` and the sorted keys of the graph. Out: keys to delete and keys to add.
+"""The change of one night. In: the `World` and the sorted keys of the graph. Out: keys to delete and keys to add.
 
-Deletions come first and additions know them: nothing that leaves tonight is added tonight, and nobody who is gone is
-cast again. The world learns who is new; the caller tells it who is left (`World.alive`).
+Deletions are drawn first: no triple is deleted and added in one night, and removed people get no new credits. Additions
+add new entities to the world; the caller updates `World.alive`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dkge_dist.synth.world import (
 from dkge_dist.types import Array
 
 REMOVAL_SHARE = 0.2  # of the deletions go with removed entities; the others correct scattered credits
-REMOVABLE_DEGREE = 6  # only obscure entities are removed: dropping a hub would be the whole night
+REMOVABLE_DEGREE = 6  # only entities of small degree are removed: the triples of a hub would be the whole night
 RETURN_SHARE = 0.2  # of the removed entities come back
 OPENING_SHARE = 0.6  # of the additions come with new titles
 TRIPLES_PER_OPENING = 5
@@ -35,7 +35,7 @@ NEWCOMER_WORK_SHARE = 0.25  # of the new credits on old titles go to people of r
 
 
 def degrees(keys: Array, entities: int) -> Array:
-    """How many triples each entity stands in."""
+    """The number of triples of each entity."""
     head, _, tail = unpack(keys)
     return np.asarray(np.bincount(head, minlength=entities) + np.bincount(tail, minlength=entities))
 
@@ -66,14 +66,14 @@ def _credits(keys: Array) -> Array:
 
 
 def _draw_corrections(rng: np.random.Generator, keys: Array, count: int, entities: int) -> Array:
-    """`count` of `keys`, so chosen that nobody loses the last triple, as long as there are enough of that sort."""
+    """`count` of `keys`, chosen so that every entity keeps a triple, as long as there are enough such keys."""
     sample = rng.choice(keys, min(4 * count, keys.size), replace=False)
     head, relation, tail = unpack(sample)
     ends = np.column_stack([head, tail])
-    # An entity of degree d can spare its first d - 1 mentions in the sample, whatever becomes of the others.
-    spare = count_before(ends.ravel()).reshape(ends.shape) < degrees(keys, entities)[ends] - 1
+    # An entity of degree d keeps a triple if only its first d - 1 occurrences in the sample are deleted.
+    removable = count_before(ends.ravel()).reshape(ends.shape) < degrees(keys, entities)[ends] - 1
     # An episode is hardly ever moved to another series.
-    safe = spare.all(axis=1) & (relation != PARENT)
+    safe = removable.all(axis=1) & (relation != PARENT)
     return np.concatenate([sample[safe], sample[~safe]])[:count]
 
 
@@ -85,7 +85,7 @@ def draw_additions(
     returned = _revive(world, returning[: count // 10])
     openings = _draw_openings(rng, world, titles, round(count * OPENING_SHARE))
     added = union(returned, openings)
-    # Whoever is cast tonight may be known for something else from now on.
+    # People with a new credit may become known for another title.
     cast = _credits(openings)
     earlier = _credits(remaining[_touching(remaining, unpack(cast).tail, world.kind.size)])
     known_count = min(round(count * KNOWN_SHARE), count - added.size)
@@ -105,7 +105,7 @@ def draw_additions(
 
 
 def _revive(world: World, keys: Array) -> Array:
-    """The triples by which removed entities return: those whose other end is still there."""
+    """The triples by which removed entities return: those whose other end is alive."""
     head, _, tail = unpack(keys)
     meets = world.alive[head] != world.alive[tail]
     world.alive[head[meets]] = True

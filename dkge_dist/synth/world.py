@@ -18,7 +18,7 @@ MOVIE, SERIES, EPISODE, PERSON = range(4)
 
 @dataclass(frozen=True)
 class Role:
-    """A credit relation: its share of all credits, the seats a franchise has for it, and who takes them."""
+    """A credit relation: its share of all credits, its seats in a franchise, and the professions that take them."""
 
     name: str
     share: float
@@ -28,7 +28,7 @@ class Role:
 
 
 # Shares and seats are plausible guesses, not counts from a dump. The archive relations show people of other
-# professions: they come last, and nobody has them as a profession.
+# professions: they come last, and are no professions.
 ROLES = (
     Role("actor", 0.235, 5, "actor", "actor"),
     Role("actress", 0.175, 4, "actress", "actress"),
@@ -58,7 +58,7 @@ MAX_SIDE = 16  # scenes along each axis; beyond it scenes grow instead of multip
 
 @dataclass
 class World:
-    """All entities there ever were, with their traits. Grows at the end; nothing is ever renumbered.
+    """All entities, removed ones included, with their traits. New ones are appended; ids never change.
 
     The pools hold the people of the base graph only: they never change, so that a franchise keeps its regular cast.
     """
@@ -86,7 +86,7 @@ class World:
         return int(self.pool_people[-1])
 
     def newcomers(self) -> Array:
-        """The people who came after the base graph and are still there."""
+        """The people who came after the base graph and are alive."""
         later = slice(self.base_entities, None)
         return self.base_entities + np.flatnonzero((self.kind[later] == PERSON) & self.alive[later])
 
@@ -143,7 +143,7 @@ def _draw_franchises(rng: np.random.Generator, titles: int) -> tuple[Array, Arra
     films = _heavy_tailed_sizes(rng, titles - in_series, 1, 25, FILMS_TAIL)
     order = rng.permutation(series.size + films.size)
     size = np.concatenate([series, films])[order]
-    # What was left over for the last series may be a single title: a film.
+    # The last series may have a single title left: then it is a film.
     return size, (order < series.size) & (size > 1)
 
 
