@@ -1,20 +1,24 @@
-"""Settings of all tests."""
+"""Settings of all tests, fixtures for published data and single threads, and the GPU marker."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-import dkge_dist  # noqa: F401  # First: it says how threads wait, which torch and numba read when they start.
+import dkge_dist  # noqa: F401  # First: it sets how idle threads wait, which torch and numba read when they start.
 
 # Compiling a kernel at its first example takes seconds: no example has a deadline.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("interpreted", parent=settings.get_profile("default"), max_examples=10)
 settings.register_profile("thorough", parent=settings.get_profile("default"), max_examples=1000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+PUBLISHED = ("YAGO-3SP", "DBpedia-3SP")
+NO_GPU = "no GPU here"
 
 
 @pytest.fixture(scope="module")
@@ -30,3 +34,39 @@ def one_thread() -> Iterator[None]:
     yield
     set_threads(before[0])
     torch.set_num_threads(before[1])
+
+
+@pytest.fixture(scope="session")
+def published_data() -> Path:
+    """The folder of the published data sets: `published_data / "YAGO-3SP" / "snapshot1"` is one in OpenKE layout."""
+    return data_folder(os.environ.get("DKGE_DATA"))
+
+
+def data_folder(name: str | None) -> Path:
+    """The folder that DKGE_DATA names. Not set: the test is skipped. Set to something else: an error."""
+    if not name:
+        pytest.skip(f"DKGE_DATA is not set: the folder that holds {' and '.join(PUBLISHED)}")
+    folder = Path(name)
+    missing = [data_set for data_set in PUBLISHED if not (folder / data_set / "snapshot1").is_dir()]
+    assert not missing, f"DKGE_DATA={name}: no {' and no '.join(missing)} there"
+    return folder
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip tests marked `gpu` where there is none; torch is imported only if there are such tests."""
+    needing = [item for item in items if item.get_closest_marker("gpu")]
+    if not needing:
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        for item in needing:
+            item.add_marker(pytest.mark.skip(reason=NO_GPU))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say aloud how many tests were skipped for lack of a GPU: nothing else shows that its path was not run."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    count = sum(NO_GPU in str(report.longrepr) for report in skipped)
+    if count:
+        terminalreporter.write_sep("=", f"{count} tests need a GPU and were NOT run: there is none here", yellow=True)
