@@ -10,7 +10,7 @@ from dkge_dist.kernels.contexts import Contexts, Sampling, build_contexts
 from dkge_dist.kernels.csr import Adjacency
 from dkge_dist.kernels.triples import canonical
 from tests import reference
-from tests.reference import Context, Triple
+from tests.reference import Context, Path, Triple
 from tests.strategies import digests, to_triples
 
 samplings = st.builds(Sampling, st.integers(0, 2**63 - 1), st.integers(1, 8), st.integers(1, 4))
@@ -51,3 +51,12 @@ def lists(adjacency: Adjacency, rows: int) -> list[list[int]]:
             continue
         out.append(entries[indptr[at] : indptr[at + 1]].tolist())
     return out
+
+
+def decoded(code: int, bits: int) -> Path:
+    """The relations of a path code."""
+    path = []
+    while code:
+        path.append((code & ((1 << bits) - 1)) - 1)
+        code >>= bits
+    return tuple(path)

@@ -13,19 +13,11 @@ from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.kernels.paths import PathSets, build_relation_contexts, count_path_sets, expand_pairs, path_bits
 from dkge_dist.types import ROW, DkgeError
 from tests import reference
-from tests.kernels.building import topology_of
+from tests.kernels.building import decoded, topology_of
 from tests.reference import Path, Triple
 from tests.strategies import RandomGraph, digests, graphs
 
 small = graphs(max_rows=8, max_relations=3, max_triples=20)
-
-
-def decoded(code: int, bits: int) -> Path:
-    path = []
-    while code:
-        path.append((code & ((1 << bits) - 1)) - 1)
-        code >>= bits
-    return tuple(path)
 
 
 def sets_of(triples: list[Triple], rows: int, pairs: list[tuple[int, int]], length: int, bits: int) -> PathSets:
