@@ -50,7 +50,7 @@ ODD_LABELS = [
     "x,y;z|w",
     "m" * 1_000_000,
 ]
-"""Labels that some reader of some file once got wrong; none holds a tab or a newline or ends in a carriage return."""
+"""Labels that are easily read wrongly; none has a tab or a newline or ends in a carriage return."""
 
 
 def odd_triples() -> list[Labelled]:
@@ -76,13 +76,13 @@ def write_changes(path: Path, added: Iterable[Labelled] = (), deleted: Iterable[
 
 
 def movies(count: int, first: int = 0) -> list[Labelled]:
-    """The triples of an endless list from `first` on, all different: two a title, and a cast of fifty."""
+    """Triples `first` to `first + count` of an endless list, all different: two a title, and fifty people."""
     numbers = range(first, first + count)
     return [(f"title{i // 2}", ("actor", "director")[i % 2], f"person{(i * 3 + i // 2) % 50}") for i in numbers]
 
 
 def rows(triples: Iterable[Labelled], names: Names) -> Triples:
-    """As rows; labels that have none yet get one, in this order."""
+    """As rows; new labels get the next ones, in this order."""
     columns = [list(column) for column in zip(*triples, strict=True)] or [[], [], []]
     entities, relations = names
     return Triples(
@@ -187,17 +187,17 @@ class Chain:
 
 LEARN = ["model.dim=8", "train.max_epochs=2", "train.batch_size=200", "train.negatives=16", "online.max_epochs=1",
          "online.retrain_when=never", "threads=1"]  # fmt: skip
-"""Settings with which a small graph is learnt in no time."""
+"""Settings with which a small graph is learnt in a second."""
 
 
 def dense(count: int = 400, seed: int = 1, entities: int = 60) -> list[Labelled]:
-    """Random triples over few entities, so that everybody stands in many of them."""
+    """Random triples over few entities, so that each is in many of them."""
     columns = np.random.default_rng(seed).integers(0, [[entities], [4], [entities]], (3, count))
     return sorted({(f"e{h}", f"r{r}", f"e{t}") for h, r, t in columns.T})
 
 
 def fresh_labels(number: int) -> list[Labelled]:
-    """What a night brings: two entities and a relation that nobody knew, and new triples between those known."""
+    """Triples that a night adds: two new entities and a new relation, and new triples between known ones."""
     new, other = f"new{number}a", f"new{number}b"
     return [
         (f"e{number}", "r0", new),

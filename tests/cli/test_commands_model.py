@@ -83,7 +83,9 @@ def uninterrupted(folder: Path) -> Path:
 
 
 class TestStopped:
-    @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+    @pytest.mark.parametrize(
+        "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)], ids=["SIGINT", "SIGTERM"]
+    )
     def test_signal_leaves_a_checkpoint_that_is_resumed(
         self, uninterrupted: Path, folder: Path, tmp_path: Path, number: signal.Signals, run: Run
     ) -> None:

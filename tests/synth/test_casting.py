@@ -37,7 +37,7 @@ def test_relations_join_the_right_kinds() -> None:
         if name == "parent":
             assert (head == EPISODE).all() and (tail == SERIES).all()
         elif name == "knownFor":
-            # Nobody is known for a single episode: it counts as its series.
+            # No person is known for a single episode: it counts as its series.
             assert (head == PERSON).all() and ((tail != PERSON) & (tail != EPISODE)).all()
         else:
             assert (head != PERSON).all() and (tail == PERSON).all()
@@ -63,7 +63,7 @@ def test_people_keep_to_their_profession() -> None:
 def tail_percentiles(graph: EvolvingGraph, held: Array) -> tuple[Array, Array]:
     """Where the true tail of each held-out credit stands among all people with that relation, 0 first and 1 last.
 
-    First for a predictor that counts short walks from the title, then for one that knows how busy everybody is.
+    First for a predictor that counts short walks from the title, then for one that knows the credits of each person.
     """
     triples, entities = graph.triples, graph.kinds.size
     rest, asked = triples.take(np.delete(np.arange(triples.count), held)), triples.take(held)
