@@ -21,7 +21,7 @@ from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.store.store import Store
-from dkge_dist.synth import PRESETS, EvolvingGraph
+from dkge_dist.synthetic import PRESETS, EvolvingGraph
 from dkge_dist.types import ROW, Array, Split, Triples
 
 SAMPLING = Sampling(seed=7, cap=35, hops=1)

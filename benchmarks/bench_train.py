@@ -24,10 +24,10 @@ from typing import Any, cast
 
 import numpy as np
 import torch
+from dkge_dist.api.training import Prepared, prepare, use_machine
 
 from benchmarks.dense_padded import DensePadded, PaddedTriples, padded_triples
 from benchmarks.report import median_seconds, options, publish
-from dkge_dist.api.training import Prepared, prepare, use_machine
 from dkge_dist.config import Settings, load_settings
 from dkge_dist.kernels.jit import set_threads, threads
 from dkge_dist.kernels.ragged import RaggedBatch

@@ -8,6 +8,7 @@
     dkge.train("store")                              # Snapshot -> model version
     dkge.evaluate("store")                           # -> link prediction on held-out triples
     dkge.answer("store", "tt0000010", "director")    # -> the best answers
+    dkge.open_version("store")["entities/joint"]     # -> vectors as a zarr array, read lazily
     dkge.log("store"); dkge.check("store")
 
 Every function returns what its command prints with --json. Nothing heavy is imported before it is used.
@@ -19,7 +20,6 @@ import importlib
 import os
 import sys
 import warnings
-from types import ModuleType
 from typing import Any
 
 # Numba and torch have a pool of threads each, and one that spins while it waits takes the cores from the other
@@ -45,22 +45,12 @@ __all__ = [
     "ingest",
     "log",
     "nightly",
+    "open_version",
     "rollback",
     "synth",
     "train",
     "update",
 ]
-
-
-class _Package(ModuleType):
-    """`train` and `evaluate` are functions here and packages below: importing a package must not hide its function."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if not (name in __all__ and isinstance(value, ModuleType)):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import re
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -20,6 +21,9 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+Metric = Literal["mrr", "hits@1", "hits@3", "hits@10"]
+
+
 class ContextSettings(Section):
     """What a context is. These belong to the model version: an update refuses to change them."""
 
@@ -31,7 +35,7 @@ class ContextSettings(Section):
 class ModelSettings(Section):
     """The shape of the model. It belongs to the model version."""
 
-    dim: Annotated[int, Field(ge=1, le=4096, description="numbers of a vector")] = 200
+    dim: Annotated[int, Field(ge=1, le=4096, description="dimension of the vectors")] = 200
     entity_layers: Annotated[int, Field(ge=1, le=3, description="layers of the entities' graph convolution")] = 1
     relation_layers: Annotated[int, Field(ge=1, le=3, description="layers of the relations' graph convolution")] = 1
 
@@ -65,6 +69,7 @@ class TrainSettings(Section):
     max_epochs: Annotated[int, Field(ge=1, le=10_000_000)] = 16
     max_seconds: Annotated[float, Field(ge=0, description="0 means no limit")] = 0.0
     eval_every: Annotated[int, Field(ge=1, description="epochs between validations")] = 2
+    early_stopping_metric: Annotated[Metric, Field(description="which validation metric has to get better")] = "hits@10"
     patience: Annotated[int, Field(ge=0, description="validations without a better one to stop after; 0: never")] = 5
     valid_triples: Annotated[int, Field(ge=1, description="validation triples to rank, sampled once")] = 3000
     valid_candidates: Annotated[int, Field(ge=1, description="entities they compete with, sampled once")] = 100_000
@@ -77,7 +82,23 @@ class TrainSettings(Section):
         return self
 
 
-RETRAIN = r"^(never|mrr_drop > [0-9]+(\.[0-9]+)?%|every [1-9][0-9]* nights)$"
+RETRAIN = re.compile(r"never|mrr_drop > (?P<drop>[0-9]+(\.[0-9]+)?)%|every (?P<nights>[1-9][0-9]*) nights")
+
+
+class RetrainPolicy(NamedTuple):
+    """When a night is trained from scratch: after a drop of validation MRR (in percent), or every so many nights."""
+
+    mrr_drop: float | None
+    nights: int | None
+
+    @staticmethod
+    def parse(text: str) -> RetrainPolicy:
+        """From `never`, `mrr_drop > 3%` or `every 30 nights`."""
+        found = RETRAIN.fullmatch(text)
+        if found is None:
+            raise ValueError(f"retrain_when: {text!r} is not `never`, `mrr_drop > 3%` or `every 30 nights`")
+        drop, nights = found["drop"], found["nights"]
+        return RetrainPolicy(float(drop) if drop else None, int(nights) if nights else None)
 
 
 class OnlineSettings(Section):
@@ -96,12 +117,23 @@ class OnlineSettings(Section):
     max_epochs: Annotated[int, Field(ge=0, le=10_000_000)] = 1
     max_seconds: Annotated[float, Field(ge=0, description="0 means no limit")] = 0.0
     max_triples_per_object: Annotated[int, Field(ge=0, description="triples an object brings; 0 means all")] = 30
+    early_stopping_metric: Annotated[Metric, Field(description="which validation metric has to get better")] = "mrr"
     patience: Annotated[int, Field(ge=0, description="epochs without a better one to stop after; 0: never")] = 3
     valid_triples: Annotated[int, Field(ge=1, description="validation triples to rank, sampled once")] = 1000
     valid_candidates: Annotated[int, Field(ge=1, description="entities they compete with, sampled once")] = 5000
     retrain_when: Annotated[
-        str, Field(pattern=RETRAIN, description="never, `mrr_drop > 3%`, or `every 30 nights`: when to train anew")
+        str, Field(description="never, `mrr_drop > 3%`, or `every 30 nights`: when to train from scratch")
     ] = "mrr_drop > 3%"
+
+    @property
+    def retrain_policy(self) -> RetrainPolicy:
+        """`retrain_when`, parsed."""
+        return RetrainPolicy.parse(self.retrain_when)
+
+    @model_validator(mode="after")
+    def _fits(self) -> OnlineSettings:
+        RetrainPolicy.parse(self.retrain_when)
+        return self
 
 
 class Settings(Section):

@@ -48,6 +48,10 @@ class Field(StrEnum):
     JOINT = "joint"
 
 
+TRAINED = (Field.KNOWLEDGE, Field.CONTEXT)
+"""Fields that gradients move; the joint vectors follow from them."""
+
+
 class Triples(NamedTuple):
     """Parallel columns of rows. *Canonical* triples are sorted by (head, tail, relation) and distinct."""
 

@@ -1,125 +1,229 @@
-"""What travels on the wire: pull, push and write as numbers and arrays with tags, and their answers."""
+"""Pull, push and write of a shard as messages of the transport, and their replies.
+
+In: operations of `ShardServer` and what they return. Out: messages, and back. On the server's side everything that a
+request holds is checked against the shard before a kernel sees it, at the cost of one maximum an array: kernels do not
+check bounds. The check believes that a client who knows the attempt does not change rows in shared memory while they
+are used. A request that fails the check, and any error of the shard, becomes an ERROR reply with a code.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
-from dkge_dist.cluster.channel import Message, Received, Room, Sent
-from dkge_dist.cluster.server import LocalRows, Patch, Pushed, Reply, ShardServer, StaleAttemptError, Values
+from dkge_dist.cluster.errors import StaleAttemptError
+from dkge_dist.cluster.server import LocalRows, Patch, Reply, ShardServer, Values
+from dkge_dist.cluster.transport import AllocateReply, Message, Payload, Received, Shape, TransportServer
+from dkge_dist.kernels.jit import set_threads
 from dkge_dist.tables.shard import Optimizer
-from dkge_dist.types import Array, DkgeError, Field
+from dkge_dist.types import ROW, TRAINED, Array, DkgeError, Field
 
 PULL, PUSH, WRITE, ANSWER, ERROR = range(5)
+NAMES = ("pull", "push", "write")
 NOTHING = (0, 0, 0)
 KINDS: tuple[Literal["adagrad"], Literal["sgd"]] = ("adagrad", "sgd")
-KIND_NUMBER = {kind: number for number, kind in enumerate(KINDS)}
+KIND_CODE = {kind: code for code, kind in enumerate(KINDS)}
 
-# A tag says which field an array is of, and in which role.
-PLACES, VALUES, LATE, NUMBERS, CORRECTED = range(0, 40, 8)
+# A tag is the role of an array plus the number of its field.
+ROWS, VALUES, LATE, PATCH_NUMBERS, PATCH_VALUES = range(0, 40, 8)
+ROLES = {PULL: (ROWS,), PUSH: (ROWS, VALUES, LATE), WRITE: (ROWS, VALUES)}
+"""Of the arrays that each request may hold."""
+FIELD_BITS = 7
 FIELDS = tuple(Field)
-FIELD_NUMBER = {field: number for number, field in enumerate(FIELDS)}
-FIELD_OF = 7
+FIELD_CODE = {field: code for code, field in enumerate(FIELDS)}
 
 
-def _tags(fields: Iterable[Field], role: int) -> list[int]:
-    return [role + FIELD_NUMBER[field] for field in fields]
+class ErrorCode(IntEnum):
+    """What kind of error a reply tells of; its text is for people."""
+
+    STALE_ATTEMPT = 1
+    INVALID_REQUEST = 2
+    FAILED = 3
 
 
-def _by_field(tags: Sequence[int], arrays: Sequence[Array]) -> dict[Field, Array]:
-    return {FIELDS[tag & FIELD_OF]: array for tag, array in zip(tags, arrays, strict=True)}
+class InvalidRequestError(DkgeError):
+    """A request asks for what the shard does not have, or is put together wrongly."""
+
+
+def serve_shard(server: ShardServer, host: str) -> TransportServer:
+    """Answer the requests of a shard's workers: those that know the attempt that it was opened for."""
+    # Numba's number of threads belongs to a thread: one each, as there are as many as connections.
+    return TransportServer(host, lambda: server.attempt, partial(answer_request, server), partial(set_threads, 1))
 
 
 def pull_request(wanted: LocalRows, after: int, corrected_by: tuple[int, int] | None) -> Message:
     """For `ShardServer.pull`."""
     step, rank = corrected_by or (-1, 0)
-    return Message(PULL, (after, step, rank), 0.0, _tags(wanted, PLACES), list(wanted.values()))
+    return Message(PULL, (after, step, rank), 0.0, _tags(wanted, ROWS), list(wanted.values()))
 
 
 def push_request(
-    step: int, rank: int, gradients: Mapping[Field, tuple[Array, Sent]], optimizer: Optimizer, late: LocalRows
+    step: int, rank: int, gradients: Mapping[Field, tuple[Array, Payload]], optimizer: Optimizer, late: LocalRows
 ) -> Message:
     """For `ShardServer.push`."""
     tags: list[int] = []
-    arrays: list[Sent] = []
+    arrays: list[Payload] = []
     for field, pair in gradients.items():
-        number = FIELD_NUMBER[field]
-        tags += (PLACES + number, VALUES + number)
+        code = FIELD_CODE[field]
+        tags += (ROWS + code, VALUES + code)
         arrays += pair
     tags += _tags(late, LATE)
     arrays += late.values()
-    return Message(PUSH, (step, rank, KIND_NUMBER[optimizer.kind]), optimizer.rate, tags, arrays)
+    return Message(PUSH, (step, rank, KIND_CODE[optimizer.kind]), optimizer.rate, tags, arrays)
 
 
-def write_request(field: Field, places: Array, values: Sent) -> Message:
+def write_request(field: Field, rows: Array, values: Payload, is_reset: bool) -> Message:
     """For `ShardServer.write`."""
-    number = FIELD_NUMBER[field]
-    return Message(WRITE, NOTHING, 0.0, [PLACES + number, VALUES + number], [places, values])
+    code = FIELD_CODE[field]
+    return Message(WRITE, (int(is_reset), 0, 0), 0.0, [ROWS + code, VALUES + code], [rows, values])
 
 
-def answered(server: ShardServer, attempt: str, request: Received, room: Room) -> Message:
-    """What a shard answers to a request; `room` is where the rows of the answer are put together."""
+def answer_request(server: ShardServer, attempt: str, request: Received, allocate: AllocateReply) -> Message:
+    """A shard's reply to a request; the rows of the reply are gathered into what `allocate` gives."""
     try:
-        if request.about == PULL:
-            after, step, rank = request.numbers
-            wanted = _by_field(request.tags, request.arrays)
-            values = server.pull(attempt, wanted, after, (step, rank) if step >= 0 else None, room)
-            return Message(ANSWER, NOTHING, 0.0, _tags(values, VALUES), list(values.values()))
-        if request.about == PUSH:
-            return _pushed(server, attempt, request, room)
-        server.write(attempt, FIELDS[request.tags[0] & FIELD_OF], *request.arrays)
+        shapes, world = server.limits(attempt)
+        arrays = _checked(request, shapes)
+        if request.kind == PULL:
+            return _pull(server, attempt, request, arrays, world, allocate)
+        if request.kind == PUSH:
+            return _push(server, attempt, request, arrays, world, allocate)
+        if len(arrays[ROWS]) != 1:
+            raise InvalidRequestError(f"write: {len(arrays[ROWS])} fields instead of 1")
+        ((field, rows),) = arrays[ROWS].items()
+        is_reset = bool(request.integers[0])
+        if is_reset and field not in TRAINED:
+            raise InvalidRequestError(f"reset: field {field} is not trained")
+        server.write(attempt, field, rows, arrays[VALUES][field], is_reset)
         return Message(ANSWER, NOTHING, 0.0, (), ())
+    except StaleAttemptError as error:
+        return _error(ErrorCode.STALE_ATTEMPT, str(error))
+    except InvalidRequestError as error:
+        return _error(ErrorCode.INVALID_REQUEST, str(error))
     except DkgeError as error:
-        return _error(isinstance(error, StaleAttemptError), str(error))
-    except Exception as error:  # A mistake of ours, or memory that ran out: told to who asked, not kept here.
-        return _error(False, f"{type(error).__name__}: {error}")
+        return _error(ErrorCode.FAILED, str(error))
+    except Exception as error:  # A bug of ours, or memory that ran out: told to the client, not kept here.
+        return _error(ErrorCode.FAILED, f"{type(error).__name__}: {error}")
 
 
-def _error(is_stale: bool, words: str) -> Message:
-    return Message(ERROR, (int(is_stale), 0, 0), 0.0, [0], [np.frombuffer(words.encode(), np.uint8)])
+def _pull(
+    server: ShardServer,
+    attempt: str,
+    request: Received,
+    arrays: Mapping[int, LocalRows],
+    world: int,
+    allocate: AllocateReply,
+) -> Message:
+    after, step, rank = request.integers
+    _check_rank("pull", rank, world)
+    values = server.pull(attempt, arrays[ROWS], after, (step, rank) if step >= 0 else None, allocate)
+    return Message(ANSWER, NOTHING, 0.0, _tags(values, VALUES), list(values.values()))
 
 
-def _pushed(server: ShardServer, attempt: str, request: Received, room: Room) -> Message:
-    gradients: Pushed = {}
-    late: LocalRows = {}
-    tags, arrays = request.tags, request.arrays
-    for number, tag in enumerate(tags):
-        if tag < VALUES:
-            gradients[FIELDS[tag]] = (arrays[number], arrays[number + 1])
-        elif tag >= LATE:
-            late[FIELDS[tag & FIELD_OF]] = arrays[number]
-    step, rank, kind = request.numbers
-    reply = server.push(attempt, step, rank, gradients, Optimizer(KINDS[kind], request.fraction), late, room)
-    told, answer = _tags(reply.late, LATE), list(reply.late.values())
+def _push(
+    server: ShardServer,
+    attempt: str,
+    request: Received,
+    arrays: Mapping[int, LocalRows],
+    world: int,
+    allocate: AllocateReply,
+) -> Message:
+    step, rank, kind = request.integers
+    _check_rank("push", rank, world)
+    if step < 0 or not 0 <= kind < len(KINDS):
+        raise InvalidRequestError(f"push: step {step} with optimizer {kind} of {len(KINDS)}")
+    if not 0 <= request.scalar < math.inf:
+        raise InvalidRequestError(f"push: learning rate {request.scalar} is not a finite number of at least 0")
+    gradients = {field: (rows, arrays[VALUES][field]) for field, rows in arrays[ROWS].items()}
+    if not gradients.keys() <= set(TRAINED):
+        raise InvalidRequestError(f"push: field {Field.JOINT} is not trained")
+    optimizer = Optimizer(KINDS[kind], request.scalar)
+    reply = server.push(attempt, step, rank, gradients, optimizer, arrays[LATE], allocate)
+    tags, answer = _tags(reply.late, LATE), list(reply.late.values())
     for field, patch in reply.patches.items():
-        told += (NUMBERS + FIELD_NUMBER[field], CORRECTED + FIELD_NUMBER[field])
+        tags += (PATCH_NUMBERS + FIELD_CODE[field], PATCH_VALUES + FIELD_CODE[field])
         answer += patch
-    return Message(ANSWER, NOTHING, 0.0, told, answer)
+    return Message(ANSWER, NOTHING, 0.0, tags, answer)
 
 
-def read_error(message: Received) -> tuple[bool, str]:
-    """Is the attempt over, and what was said."""
-    return bool(message.numbers[0]), message.arrays[0].tobytes().decode()
+def _checked(request: Received, shapes: Mapping[Field, Shape]) -> dict[int, LocalRows]:
+    """The arrays of a request by role and field, each as the shard needs it: dtype, shape, rows that exist."""
+    if request.kind not in ROLES:
+        raise InvalidRequestError(f"unknown request {request.kind}")
+    name = NAMES[request.kind]
+    arrays: dict[int, LocalRows] = {role: {} for role in ROLES[request.kind]}
+    for tag, array in zip(request.tags, request.arrays, strict=True):
+        role, code = tag & ~FIELD_BITS, tag & FIELD_BITS
+        if role not in arrays or code >= len(FIELDS) or FIELDS[code] in arrays[role]:
+            raise InvalidRequestError(f"{name}: unexpected array with tag {tag}")
+        field = FIELDS[code]
+        if field not in shapes:
+            raise InvalidRequestError(f"{name}: field {field} is not in this shard")
+        if role != VALUES:
+            _check_rows(name, field, array, shapes[field][0])
+        arrays[role][field] = array
+    if VALUES in arrays:
+        if arrays[ROWS].keys() != arrays[VALUES].keys():
+            raise InvalidRequestError(f"{name}: rows of {list(arrays[ROWS])} with values of {list(arrays[VALUES])}")
+        for field, rows in arrays[ROWS].items():
+            _check_values(name, field, arrays[VALUES][field], (rows.shape[0], shapes[field][1]))
+    return arrays
 
 
-def read_pulled(message: Received) -> Values:
+def _check_rows(name: str, field: Field, rows: Array, size: int) -> None:
+    if rows.dtype != ROW or rows.ndim != 1:
+        told = f"rows are {rows.dtype} of shape {rows.shape}, not one-dimensional int32"
+        raise InvalidRequestError(f"{name}: field {field}: {told}")
+    unsigned = rows.view(np.uint32)  # One maximum finds rows that are negative, too.
+    if rows.shape[0] and unsigned.max() >= size:
+        raise InvalidRequestError(f"{name}: field {field}: row {rows[unsigned.argmax()]} of a shard of {size} rows")
+
+
+def _check_values(name: str, field: Field, values: Array, needed: Shape) -> None:
+    if values.dtype != np.float32 or values.shape != needed:
+        told = f"values are {values.dtype} of shape {values.shape}, not float32 of {needed}"
+        raise InvalidRequestError(f"{name}: field {field}: {told}")
+
+
+def _check_rank(name: str, rank: int, world: int) -> None:
+    if not 0 <= rank < world:
+        raise InvalidRequestError(f"{name}: rank {rank} of {world}")
+
+
+def _error(code: ErrorCode, text: str) -> Message:
+    return Message(ERROR, (code, 0, 0), 0.0, [0], [np.frombuffer(text.encode(), np.uint8)])
+
+
+def read_error(reply: Received) -> tuple[ErrorCode, str]:
+    """What an ERROR reply tells."""
+    return ErrorCode(reply.integers[0]), reply.arrays[0].tobytes().decode()
+
+
+def read_pulled(reply: Received) -> Values:
     """What `ShardServer.pull` gave."""
-    return _by_field(message.tags, message.arrays)
+    return {FIELDS[tag & FIELD_BITS]: array for tag, array in zip(reply.tags, reply.arrays, strict=True)}
 
 
-def read_reply(message: Received) -> Reply:
+def read_reply(reply: Received) -> Reply:
     """What `ShardServer.push` gave."""
     late: Values = {}
     patches = {}
-    for number, tag in enumerate(message.tags):
-        if tag < NUMBERS:
-            late[FIELDS[tag & FIELD_OF]] = message.arrays[number]
-        elif tag < CORRECTED:
-            patches[FIELDS[tag & FIELD_OF]] = Patch(message.arrays[number], message.arrays[number + 1])
+    for number, tag in enumerate(reply.tags):
+        field = FIELDS[tag & FIELD_BITS]
+        if tag < PATCH_NUMBERS:
+            late[field] = reply.arrays[number]
+        elif tag < PATCH_VALUES:
+            patches[field] = Patch(reply.arrays[number], reply.arrays[number + 1])
     return Reply(late, patches)
 
 
-def read_nothing(message: Received) -> None:
+def read_nothing(reply: Received) -> None:
     """What `ShardServer.write` gave."""
+
+
+def _tags(fields: Iterable[Field], role: int) -> list[int]:
+    return [role + FIELD_CODE[field] for field in fields]

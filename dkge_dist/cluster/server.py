@@ -1,7 +1,7 @@
-"""One shard as others see it: a plain class that an actor runs, in several threads at once.
+"""One shard as workers see it: a plain class that an actor runs, in several threads at once.
 
 Every call carries the *attempt* that it belongs to. A restarted actor has lost its rows and knows no attempt; a writer
-of an attempt that was given up is a stranger: both are refused, and the whole attempt starts again from what is saved.
+of an attempt that was given up is stale: both are refused, and the whole attempt starts again from what is saved.
 
 Gradients are staged by (step, rank). The last rank's push adds them up in the order of ranks and takes one optimizer
 step, so that results do not depend on who came first, and a push that is repeated does nothing.
@@ -17,43 +17,42 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dkge_dist.cluster.channel import Room, Shape
-from dkge_dist.cluster.wire import is_same
-from dkge_dist.evaluation.answers import Answers, nearest
+from dkge_dist.cluster.errors import StaleAttemptError
+from dkge_dist.cluster.transport import AllocateReply, Shape
 from dkge_dist.kernels.jit import set_threads
-from dkge_dist.kernels.ranks import FilteredCandidates, count_closer
+from dkge_dist.kernels.ranks import FilteredCandidates, count_closer, distances_to_rows
 from dkge_dist.store.manifest import PartEntry, TableEntry
-from dkge_dist.store.storage import Blob, LocalStorage, Staging
+from dkge_dist.store.storage import Blob, open_storage
 from dkge_dist.store.tables import BlockIndex, blocks, save_block, save_delta
+from dkge_dist.tables.checkpoint import read_rows, write_rows
+from dkge_dist.tables.initializer import RowInitializer
+from dkge_dist.tables.nearest import Nearest, nearest
 from dkge_dist.tables.plan import ShardPlan
-from dkge_dist.tables.shard import TRAINED, Optimizer, RowInitializer, Shard
-from dkge_dist.types import Array, DkgeError, Field
+from dkge_dist.tables.shard import Optimizer, Shard
+from dkge_dist.tables.table import COUNTED
+from dkge_dist.types import TRAINED, Array, Field
 
 LocalRows = dict[Field, Array]
 Values = dict[Field, Array]
 Pushed = dict[Field, tuple[Array, Array]]
 
 
-def here(shapes: Sequence[Shape]) -> list[Array]:
-    """Room in this process."""
+def allocate(shapes: Sequence[Shape]) -> list[Array]:
+    """Arrays of this process, for an answer."""
     return [np.empty(shape, np.float32) for shape in shapes]
 
 
-class StaleAttemptError(DkgeError):
-    """The shard is not (or no longer) part of the attempt that calls it."""
+class StoredTables(NamedTuple):
+    """Tables of a version in a store; a shard reads its own rows of them."""
 
-
-class Stored(NamedTuple):
-    """Tables of a version in a store, to be read by whoever needs their rows."""
-
-    root: Path
+    location: str
     tables: dict[Field, TableEntry]
 
 
 class Patch(NamedTuple):
-    """Rows that were fetched early and have changed since: their numbers in what was fetched, and the new values."""
+    """Rows that were fetched early and have changed since: their positions in what was fetched, and the new values."""
 
-    numbers: Array
+    positions: Array
     values: Array
 
 
@@ -65,7 +64,7 @@ class Reply(NamedTuple):
 
 
 class ShardServer:
-    """Rows of one shard, their optimizer state, and counts of all that was moved."""
+    """Rows of one shard, their optimizer state, and counts of all that was moved. Rows are local ones."""
 
     def __init__(self, number: int, plan: ShardPlan, threads: int = 1) -> None:
         set_threads(threads)
@@ -83,50 +82,51 @@ class ShardServer:
         self._early: dict[int, LocalRows] = {}
         self._patches: dict[int, dict[Field, Patch]] = {}
 
-    def open(self, attempt: str, world: int, fill: RowInitializer | Stored) -> None:
-        """Begin an attempt: fill all rows, forget what was staged, refuse whoever belongs to another one."""
+    def open(self, attempt: str, world: int, content: RowInitializer | StoredTables) -> None:
+        """Begin an attempt: fill all rows, forget what was staged, refuse calls of other attempts."""
         with self._changed:
             self._attempt = ""
             self._forget(world)
             self._shard = Shard({})  # The old rows go first: a shard has room for one set of them.
-            self._shard = Shard(self._filled(fill))
+            self._shard = Shard(self._filled(content))
             self._counts = dict.fromkeys(COUNTED, 0)
             self._attempt = attempt
             self._changed.notify_all()
 
-    def _filled(self, fill: RowInitializer | Stored) -> Values:
-        size = self.plan.size(self.number)
-        if isinstance(fill, RowInitializer):
-            values = {field: np.zeros((size, fill.dim), np.float32) for field in Field}
+    def _filled(self, content: RowInitializer | StoredTables) -> Values:
+        size, spans = self.plan.size(self.number), self.plan.spans(self.number)
+        if isinstance(content, RowInitializer):
+            values = {field: np.zeros((size, content.dim), np.float32) for field in Field}
             for field in TRAINED:
-                for place, block in self._spans():
-                    first, count = block * self.plan.block_rows, self.plan.block_size(block)
-                    values[field][place : place + count] = fill.run(field, first, count)
+                for span in spans:
+                    values[field][span.local : span.local + span.size] = content.block(field, span.first, span.size)
             return values
-        storage = LocalStorage(fill.root)
+        storage = open_storage(content.location)
+        local_of = {span.first: span.local for span in spans}
         values = {}
-        for field, entry in fill.tables.items():
+        for field, entry in content.tables.items():
             assert BlockIndex(storage, entry).block == self.plan.block_rows, "one block size a store"
             values[field] = np.zeros((size, entry.dim), np.float32)
-            place_of = {block: place for place, block in self._spans()}
-            there = [block for block in place_of if block * self.plan.block_rows < entry.rows]
-            for first, rows in blocks(storage, entry, there):
-                place = place_of[first // self.plan.block_rows]
-                values[field][place : place + rows.shape[0]] = rows
+            stored = [span.first // self.plan.block_rows for span in spans if span.first < entry.rows]
+            for first, rows in blocks(storage, entry, stored):
+                values[field][local_of[first] : local_of[first] + rows.shape[0]] = rows
         return values
 
-    def _spans(self) -> list[tuple[int, int]]:
-        """(first place, block) of every block of this shard."""
-        return [(i * self.plan.block_rows, int(block)) for i, block in enumerate(self.plan.blocks(self.number))]
+    @property
+    def attempt(self) -> str:
+        """The attempt that this shard works for; empty before the first one and after a restart."""
+        return self._attempt
 
-    def knows(self, attempt: str) -> bool:
-        """Is it the attempt that this shard works for?"""
-        return is_same(attempt, self._attempt)
+    def limits(self, attempt: str) -> tuple[dict[Field, Shape], int]:
+        """(rows, dimension) of every field, and the number of ranks: what a request is checked against."""
+        with self._changed:
+            self._check(attempt)
+            return {field: values.shape for field, values in self._shard.values.items()}, self._world
 
     def _check(self, attempt: str) -> None:
         if attempt != self._attempt:
-            told = "has been restarted" if not self._attempt else "belongs to another attempt by now"
-            raise StaleAttemptError(f"shard {self.number} {told}")
+            why = "has been restarted" if not self._attempt else "belongs to another attempt by now"
+            raise StaleAttemptError(f"shard {self.number} {why}")
 
     def _wait(self, attempt: str, step: int) -> None:
         """Until all steps before `step` are taken."""
@@ -140,7 +140,7 @@ class ShardServer:
         wanted: LocalRows,
         after: int,
         corrected_by: tuple[int, int] | None = None,
-        room: Room = here,
+        allocate_reply: AllocateReply = allocate,
     ) -> Values:
         """Rows as they are once all steps before `after` are taken.
 
@@ -152,16 +152,16 @@ class ShardServer:
             # With one worker nothing is to be corrected: it fetches early what its push does not change.
             if corrected_by is not None and self._world > 1 and self._next <= corrected_by[0]:
                 # Copies: these may lie in memory that the caller wants to use again.
-                self._early[corrected_by[1]] = {field: places.copy() for field, places in wanted.items()}
+                self._early[corrected_by[1]] = {field: rows.copy() for field, rows in wanted.items()}
             self._counts["pull_calls"] += 1
-            return self._read(wanted, room)
+            return self._read(wanted, allocate_reply)
 
-    def _read(self, wanted: LocalRows, room: Room) -> Values:
+    def _read(self, wanted: LocalRows, allocate_reply: AllocateReply) -> Values:
         shard = self._shard
-        out = room([(places.shape[0], shard.values[field].shape[1]) for field, places in wanted.items()])
-        for (field, places), into in zip(wanted.items(), out, strict=True):
-            shard.gather_into(field, places, into)
-            self._count("pulled", places.shape[0], places.nbytes + into.nbytes)
+        out = allocate_reply([(rows.shape[0], shard.values[field].shape[1]) for field, rows in wanted.items()])
+        for (field, rows), into in zip(wanted.items(), out, strict=True):
+            shard.gather_into(field, rows, into)
+            self._count("pulled", rows.shape[0], rows.nbytes + into.nbytes)
         return dict(zip(wanted, out, strict=True))
 
     def _count(self, what: str, rows: int, bytes_: int) -> None:
@@ -176,7 +176,7 @@ class ShardServer:
         gradients: Pushed,
         optimizer: Optimizer,
         late: LocalRows | None = None,
-        room: Room = here,
+        allocate_reply: AllocateReply = allocate,
     ) -> Reply:
         """Give this rank's gradients to a step; answers once the step is taken."""
         with self._changed:
@@ -184,14 +184,14 @@ class ShardServer:
             if step >= self._next and rank not in self._staged.setdefault(step, {}):
                 self._staged[step][rank] = gradients
                 self._counts["push_calls"] += 1
-                for places, values in gradients.values():
-                    self._count("pushed", places.shape[0], places.nbytes + values.nbytes)
+                for rows, values in gradients.values():
+                    self._count("pushed", rows.shape[0], rows.nbytes + values.nbytes)
                 if len(self._staged[step]) == self._world:
                     self._take(step, optimizer)
             self._wait(attempt, step + 1)
             patches = self._patches.get(rank, {})
             # Answers that hold corrections too are put together as a whole when they are sent.
-            return Reply(self._read(late or {}, here if patches else room), patches)
+            return Reply(self._read(late or {}, allocate if patches else allocate_reply), patches)
 
     def _take(self, step: int, optimizer: Optimizer) -> None:
         staged = self._staged.pop(step)
@@ -201,75 +201,80 @@ class ShardServer:
             parts = [gradients[field] for gradients in ranks if field in gradients]
             if not parts:
                 continue
-            places, values = parts[0] if len(ranks) == 1 else summed(parts)
-            self._shard.step(field, places, values, optimizer)
+            rows, values = parts[0] if len(ranks) == 1 else summed(parts)
+            self._shard.step(field, rows, values, optimizer)
             for rank, early in self._early.items():
-                self._patch(rank, field, early[field], places)
+                self._patch(rank, field, early[field], rows)
         self._early = {}
         self._next = step + 1
         self._changed.notify_all()
 
     def _patch(self, rank: int, field: Field, early: Array, changed: Array) -> None:
-        numbers = np.flatnonzero(np.isin(early, changed))
-        if numbers.shape[0]:
-            values = self._shard.gather(field, early[numbers])
+        positions = np.flatnonzero(np.isin(early, changed))
+        if positions.shape[0]:
+            values = self._shard.gather(field, early[positions])
             self._count("pulled", 0, values.nbytes)
-            self._patches.setdefault(rank, {})[field] = Patch(numbers, values)
+            self._patches.setdefault(rank, {})[field] = Patch(positions, values)
 
-    def write(self, attempt: str, field: Field, places: Array, values: Array) -> None:
-        """Set rows to given values."""
+    def write(self, attempt: str, field: Field, rows: Array, values: Array, is_reset: bool = False) -> None:
+        """Set rows to given values; with `is_reset` their optimizer state is forgotten too."""
         with self._changed:
             self._check(attempt)
             self._counts["write_calls"] += 1
-            self._count("pushed", places.shape[0], places.nbytes + values.nbytes)
-            self._shard.write(field, places, values)
+            self._count("pushed", rows.shape[0], rows.nbytes + values.nbytes)
+            if is_reset:
+                self._shard.reset(field, rows, values)
+            else:
+                self._shard.write(field, rows, values)
+
+    def distances(self, attempt: str, query_QD: Array, indptr: Array, rows: Array) -> Array:
+        """L1 distances of each query to the joint vectors of its own rows."""
+        with self._changed:
+            self._check(attempt)
+            return distances_to_rows(query_QD, self._shard.values[Field.JOINT], indptr, rows)
 
     def count_closer(
         self, attempt: str, query_QD: Array, bound_Q: Array, candidates: Array, filtered: FilteredCandidates
     ) -> tuple[Array, Array]:
-        """How many candidates (places) are closer to each query than its bound, and how many just as close."""
+        """How many candidates are closer to each query than its bound, and how many just as close."""
         with self._changed:
             self._check(attempt)
             return count_closer(query_QD, bound_Q, self._shard.values[Field.JOINT], candidates, filtered)
 
-    def nearest(self, attempt: str, query_QD: Array, alive: Array, top: int) -> Answers:
-        """The rows (numbered as in the whole table) nearest to each query."""
+    def nearest(self, attempt: str, query_QD: Array, candidates: Array, top: int) -> Nearest:
+        """The candidates nearest to each query, by their rows in the whole table."""
         with self._changed:
             self._check(attempt)
-            found = nearest(query_QD, [(0, self._shard.values[Field.JOINT])], alive, top)
-            return Answers(self.plan.held(self.number)[found.rows].astype(found.rows.dtype), found.distances)
+            found = nearest(query_QD, self._shard.values[Field.JOINT], candidates, top)
+            return Nearest(self.plan.held(self.number)[found.rows].astype(found.rows.dtype), found.distances)
 
-    def save_blocks(self, attempt: str, root: Path, folder: Path) -> tuple[dict[Field, list[tuple[int, Blob]]], int]:
-        """Write all rows as parts of a store: (block, part) by field, and how many bytes were new."""
+    def save_blocks(self, attempt: str, location: str) -> tuple[dict[Field, list[tuple[int, Blob]]], int]:
+        """Write all rows as parts of a store: (first row, blob) by field, and how many bytes were new."""
         with self._changed:
             self._check(attempt)
-            staging = Staging(LocalStorage(root), folder)
-            parts = {
-                field: [
-                    (
-                        block,
-                        save_block(staging, values[place : place + self.plan.block_size(block)], self.plan.block_rows),
-                    )
-                    for place, block in self._spans()
-                ]
-                for field, values in self._shard.values.items()
-            }
+            spans, block_rows = self.plan.spans(self.number), self.plan.block_rows
+            with open_storage(location).staging() as staging:
+                saved = {
+                    field: [
+                        (span.first, save_block(staging, values[span.local : span.local + span.size], block_rows))
+                        for span in spans
+                    ]
+                    for field, values in self._shard.values.items()
+                }
             self._counts["bytes_written"] += staging.written
-            return parts, staging.written
+            return saved, staging.written
 
-    def save_deltas(
-        self, attempt: str, root: Path, folder: Path, rows: LocalRows
-    ) -> tuple[dict[Field, PartEntry], int]:
-        """Write some rows (by place, ascending) as parts of a store."""
+    def save_deltas(self, attempt: str, location: str, rows: LocalRows) -> tuple[dict[Field, PartEntry], int]:
+        """Write some rows (ascending) as parts of a store."""
         with self._changed:
             self._check(attempt)
-            staging = Staging(LocalStorage(root), folder)
             held = self.plan.held(self.number)
-            parts = {
-                field: save_delta(staging, held[places], self._shard.gather(field, places))
-                for field, places in rows.items()
-                if places.shape[0]
-            }
+            with open_storage(location).staging() as staging:
+                parts = {
+                    field: save_delta(staging, held[some], self._shard.gather(field, some))
+                    for field, some in rows.items()
+                    if some.shape[0]
+                }
             self._counts["bytes_written"] += staging.written
             return parts, staging.written
 
@@ -277,52 +282,24 @@ class ShardServer:
         """Write rows and optimizer state into the files that the whole table shares."""
         with self._changed:
             self._check(attempt)
-            for name, values in self._shard.files():
-                into = np.load(folder / name, mmap_mode="r+", allow_pickle=False)
-                for place, block in self._spans():
-                    first, count = block * self.plan.block_rows, self.plan.block_size(block)
-                    into[first : first + count] = values[place : place + count]
-                into.flush()
-                descriptor = os.open(folder / name, os.O_RDONLY)
-                try:
-                    os.fsync(descriptor)
-                finally:
-                    os.close(descriptor)
+            write_rows(folder, self._shard, self.plan.spans(self.number))
 
     def load_checkpoint(self, attempt: str, folder: Path) -> None:
-        """Go back to what `save_checkpoint` wrote, by however many shards."""
+        """Load what `save_checkpoint` wrote, by however many shards."""
         with self._changed:
             self._check(attempt)
-            for name, values in self._shard.files():
-                stored = np.load(folder / name, mmap_mode="r", allow_pickle=False)
-                if stored.shape != (self.plan.rows, *values.shape[1:]):
-                    raise DkgeError(f"{folder / name}: holds {stored.shape} of a table of {self.plan.rows} rows")
-                for place, block in self._spans():
-                    first, count = block * self.plan.block_rows, self.plan.block_size(block)
-                    values[place : place + count] = stored[first : first + count]
+            read_rows(folder, self._shard, self.plan.spans(self.number), self.plan.rows)
 
     def stats(self) -> dict[str, int]:
-        """Rows, bytes and calls since the attempt began, and what is held."""
-        held = sum(values.nbytes for values in (*self._shard.values.values(), *self._shard.state.values()))
+        """Calls, rows and bytes since the attempt began, and what is held."""
+        held = sum(array.nbytes for array in (*self._shard.values.values(), *self._shard.state.values()))
         return {**self._counts, "rows": self.plan.size(self.number), "bytes_held": held, "pid": os.getpid()}
-
-
-COUNTED = (
-    "pull_calls",
-    "push_calls",
-    "write_calls",
-    "rows_pulled",
-    "rows_pushed",
-    "bytes_pulled",
-    "bytes_pushed",
-    "bytes_written",
-)
 
 
 def summed(parts: list[tuple[Array, Array]]) -> tuple[Array, Array]:
     """Gradients of several ranks, added up in their order."""
-    places = np.unique(np.concatenate([some for some, _ in parts]))
-    total = np.zeros((places.shape[0], parts[0][1].shape[1]), np.float32)
+    rows = np.unique(np.concatenate([some for some, _ in parts]))
+    total = np.zeros((rows.shape[0], parts[0][1].shape[1]), np.float32)
     for some, values in parts:
-        total[np.searchsorted(places, some)] += values
-    return places, total
+        total[np.searchsorted(rows, some)] += values
+    return rows, total

@@ -12,16 +12,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from dkge_dist.cluster.requests import answered
+from dkge_dist.cluster.requests import serve_shard
 from dkge_dist.cluster.server import ShardServer
-from dkge_dist.cluster.wire import Address, Listener
+from dkge_dist.cluster.transport import Address
 from dkge_dist.learning.memory import keep_freed_memory
 from dkge_dist.tables.plan import ShardPlan
 from dkge_dist.types import DkgeError, UsageError
@@ -40,7 +39,7 @@ class ShardActor:
     def __init__(self, number: int, plan: ShardPlan) -> None:
         keep_freed_memory()
         self._server = ShardServer(number, plan)
-        self._listener = Listener(_node_ip(), self._server.knows, partial(answered, self._server))
+        self._listener = serve_shard(self._server, _node_ip())
 
     def ask(self, method: str, *arguments: Any) -> Any:
         """What is asked for more rarely, by way of Ray."""
@@ -56,9 +55,8 @@ def _node_ip() -> str:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where to work: so many shards and workers, at a Ray cluster's address (or one started here), and how long to wait
-    for room there."""
+class ClusterConfig:
+    """So many shards and workers, at a Ray cluster's address (or one started here), and how long to wait for room."""
 
     shards: int
     workers: int = 1
@@ -71,7 +69,7 @@ class Place:
 
 
 @contextmanager
-def connected(place: Place, cpus: int) -> Iterator[None]:
+def ray_session(config: ClusterConfig, cpus: int) -> Iterator[None]:
     """A connection to the cluster: the one that is there already, the one named, or one of our own on this machine.
 
     `cpus` is what workers will ask of one that is started here.
@@ -83,7 +81,7 @@ def connected(place: Place, cpus: int) -> Iterator[None]:
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     # Of a Ray that is started here: its actors would give way to every other process, the one that waits for them too.
     os.environ.setdefault("RAY_worker_niceness", "0")
-    address = place.address or os.environ.get("RAY_ADDRESS")
+    address = config.address or os.environ.get("RAY_ADDRESS")
     if address == "local":
         address = None
     own: dict[str, Any] = {"num_cpus": max(os.cpu_count() or 1, cpus), "include_dashboard": False}
@@ -113,10 +111,10 @@ def _join(address: str | None, own: dict[str, Any]) -> None:
 
 
 @contextmanager
-def shard_actors(place: Place, plan: ShardPlan, row_bytes: int) -> Iterator[list[Any]]:
+def shard_actors(config: ClusterConfig, plan: ShardPlan, row_bytes: int) -> Iterator[list[Any]]:
     """Actors for the shards of a table, spread over the nodes, each with room for its rows; gone afterwards."""
     needed = [plan.size(shard) * row_bytes + SPARE_BYTES for shard in range(plan.shards)]
-    group = _reserved(place, needed)
+    group = _reserved(config, needed)
     actors: list[Any] = []
     try:
         kind = ray.remote(ShardActor)
@@ -125,7 +123,7 @@ def shard_actors(place: Place, plan: ShardPlan, row_bytes: int) -> Iterator[list
                 num_cpus=0,
                 memory=needed[number],
                 max_restarts=-1,
-                max_concurrency=2 * place.workers + 2,
+                max_concurrency=2 * config.workers + 2,
                 scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=number),
             )
             actors.append(options.remote(number, plan))
@@ -136,28 +134,28 @@ def shard_actors(place: Place, plan: ShardPlan, row_bytes: int) -> Iterator[list
         remove_placement_group(group)
 
 
-def _reserved(place: Place, needed: list[int]) -> PlacementGroup:
+def _reserved(config: ClusterConfig, needed: list[int]) -> PlacementGroup:
     group: PlacementGroup = placement_group([{"memory": float(bytes_)} for bytes_ in needed], strategy="SPREAD")
-    if group.wait(math.ceil(place.wait_seconds)):  # Ray takes whole seconds, and cuts off the rest.
+    if group.wait(math.ceil(config.wait_seconds)):  # Ray takes whole seconds, and cuts off the rest.
         return group
     remove_placement_group(group)
     nodes = [node["Resources"].get("memory", 0.0) for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
     free = ray.available_resources().get("memory", 0.0)  # type: ignore[no-untyped-call]
     raise DkgeError(
-        f"no room for {len(needed)} shards of up to {max(needed) / 1e9:.2f} GB after {place.wait_seconds:g} s: "
+        f"no room for {len(needed)} shards of up to {max(needed) / 1e9:.2f} GB after {config.wait_seconds:g} s: "
         f"{len(nodes)} nodes with {sum(nodes) / 1e9:.2f} GB for actors, {free / 1e9:.2f} GB of it free. "
         "Use more shards or nodes, or give nodes more (`ray start --memory BYTES`)"
     )
 
 
-def require_workers(place: Place, cpus: int, gpus: int) -> None:
+def require_workers(config: ClusterConfig, cpus: int, gpus: int) -> None:
     """Wait until the cluster has nodes for all workers; Ray Train itself would wait for ever."""
-    until = time.monotonic() + place.wait_seconds
-    while (room := _room_for_workers(cpus, gpus)) < place.workers:
+    until = time.monotonic() + config.wait_seconds
+    while (room := _room_for_workers(cpus, gpus)) < config.workers:
         if time.monotonic() >= until:
             needs = f"{cpus} CPUs" + (f" and {gpus} GPU" if gpus else "")
             raise DkgeError(
-                f"no room for {place.workers} workers of {needs} after {place.wait_seconds:g} s: the cluster's nodes "
+                f"no room for {config.workers} workers of {needs} after {config.wait_seconds:g} s: the cluster's nodes "
                 f"have it for {room}. Use fewer workers or `threads`, or more nodes"
             )
         time.sleep(min(1.0, max(0.0, until - time.monotonic())))

@@ -2,21 +2,21 @@
 
 A batch makes one pull and one push a shard. The pull of the next batch is under way while this one computes: rows that
 this batch does not change are fetched early; the others come back with the push that changes them. What another worker
-changed in rows fetched early comes back corrected too, so that nobody ever computes with old rows.
+changed in rows fetched early comes back corrected too, so that staleness is 0.
 """
 
 from __future__ import annotations
 
+import functools
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 import numpy as np
 
-from dkge_dist.cluster.calls import Call, RayCall, WireCall, results
-from dkge_dist.cluster.channel import Message, Received, Rows, Sent
+from dkge_dist.cluster.calls import Call, RayCall, ShardConnection, TransportCall, results
 from dkge_dist.cluster.requests import (
     pull_request,
     push_request,
@@ -25,92 +25,58 @@ from dkge_dist.cluster.requests import (
     read_reply,
     write_request,
 )
-from dkge_dist.cluster.server import LocalRows, Reply, Stored
-from dkge_dist.cluster.wire import Connection, ShardLostError
-from dkge_dist.kernels.partition import Recurrence, spread_rows
-from dkge_dist.store.manifest import TableEntry
+from dkge_dist.cluster.row_slice import PendingPull, RowSlice
+from dkge_dist.cluster.server import LocalRows, Reply, StoredTables
+from dkge_dist.cluster.transport import Message, Payload, Received, RowSelection
+from dkge_dist.kernels.partition import Recurrence
+from dkge_dist.kernels.ranks import FilteredCandidates
+from dkge_dist.runtime import Communicator
+from dkge_dist.store.manifest import PartEntry, TableEntry
 from dkge_dist.store.storage import Staging
 from dkge_dist.store.tables import save_index
-from dkge_dist.tables.plan import Partitioned, ShardPlan
-from dkge_dist.tables.shard import Optimizer, RowInitializer, checkpoint_files
-from dkge_dist.tables.table import Gradients, Pulled
-from dkge_dist.types import ROW, Array, Field
+from dkge_dist.tables.checkpoint import create_files
+from dkge_dist.tables.initializer import RowInitializer
+from dkge_dist.tables.nearest import Nearest, merged
+from dkge_dist.tables.plan import ShardPlan
+from dkge_dist.tables.shard import Optimizer
+from dkge_dist.tables.table import Gradients, Pulled, RowsByField
+from dkge_dist.types import OFFSET, ROW, Array, Field
 
-Wanted = Mapping[Field, Array]
 NO_ROWS = np.empty(0, ROW)
 
 
-class RowSlice:
-    """Some of the rows of a request, taken apart by shard: `numbers` says which of the request's rows they are."""
-
-    def __init__(self, plan: ShardPlan, wanted: Wanted, numbers: dict[Field, Array] | None = None) -> None:
-        self.numbers = numbers
-        rows = {f: r if numbers is None else r[numbers[f]] for f, r in wanted.items()}
-        self.dealt: dict[Field, Partitioned] = {field: plan.partition(some) for field, some in rows.items()}
-
-    def shards(self) -> list[int]:
-        """Who holds any of them."""
-        return sorted({shard for dealt in self.dealt.values() for shard in dealt.shards()})
-
-    def places(self, shard: int) -> LocalRows:
-        """What to ask of a shard."""
-        return {field: dealt.places[dealt.of(shard)] for field, dealt in self.dealt.items()}
-
-    def order(self, shard: int, field: Field) -> Array:
-        """Where the rows of a shard stand in the request."""
-        dealt = self.dealt[field]
-        order = dealt.order[dealt.of(shard)]
-        return order if self.numbers is None else self.numbers[field][order]
-
-
-class Expected:
-    """A request that was announced: what is fetched early, and what comes back with the push before it."""
-
-    def __init__(self, wanted: Wanted, early: RowSlice, late: RowSlice | None) -> None:
-        self.wanted, self.early, self.late = wanted, early, late
-        self.early_calls: dict[int, Call] = {}
-        self.late_calls: dict[int, Call] = {}
-        self.pushed: dict[int, Call] = {}
-
-    def is_for(self, wanted: Wanted) -> bool:
-        """The very same arrays?"""
-        return wanted.keys() == self.wanted.keys() and all(wanted[f] is self.wanted[f] for f in wanted)
-
-
 class RayTable:
-    """Rows in the shards of one attempt, as one rank of `world` sees them."""
+    """Rows in the shards of one attempt, as one worker sees them."""
 
-    def __init__(
-        self,
-        plan: ShardPlan,
-        actors: list[Any],
-        attempt: str,
-        dim: int,
-        rank: int = 0,
-        world: int = 1,
-        barrier: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.plan, self.actors, self.attempt, self.dim = plan, actors, attempt, dim
-        self.rank, self.world, self.barrier = rank, world, barrier
+    def __init__(self, plan: ShardPlan, actors: list[Any], attempt: str, dim: int, communicator: Communicator) -> None:
+        self.plan, self.actors, self.attempt, self.dim, self.rows = plan, actors, attempt, dim, plan.rows
+        self._communicator = communicator
         self._lock, self._connecting = Lock(), Lock()
-        self._connections: list[Connection] = []
+        self._connections: list[ShardConnection] = []
         self._steps = 0
         self._after = [0] * plan.shards
         self._recurrence = Recurrence(plan.rows)
-        self._expected: deque[Expected] = deque()
-        self._current: Wanted = {}
+        self._tickets = 0
+        self._pending: deque[PendingPull] = deque()
+        self._current: RowsByField = {}
         self._is_pushed = True
         self._unanswered: list[Call] = []
 
-    def call(self, shard: int, method: str, *arguments: Any) -> Call:
+    # Connections and calls
+
+    def _call(self, shard: int, method: str, *arguments: Any) -> Call:
         """Ask a shard something, as part of the attempt, by way of Ray."""
         return RayCall(shard, self.actors[shard], "ask", (method, self.attempt, *arguments))
 
+    def _everywhere(self, method: str, *arguments: Any) -> list[Any]:
+        """Ask every shard the same."""
+        return results([self._call(shard, method, *arguments) for shard in range(self.plan.shards)])
+
     def _ask(self, shard: int, request: Message, read: Callable[[Received], Any]) -> Call:
-        """Ask a shard something of every batch, by a connection of its own."""
+        """Ask a shard something of every batch, by the transport."""
         if not self._connections:
             self._connect()
-        return WireCall(shard, self._connections[shard], request, read)
+        return TransportCall(shard, self._connections[shard], request, read)
 
     def _connect(self) -> None:
         with self._connecting:
@@ -118,107 +84,110 @@ class RayTable:
                 return
             shards = range(self.plan.shards)
             addresses = results([RayCall(shard, self.actors[shard], "address", ()) for shard in shards])
-            try:
-                self._connections = [Connection(shard, addresses[shard], self.attempt) for shard in shards]
-            except (OSError, EOFError) as error:
-                raise ShardLostError(f"a shard cannot be reached: {error}") from None
+            self._connections = [ShardConnection(shard, addresses[shard], self.attempt) for shard in shards]
+
+    def open(self, content: RowInitializer | StoredTables) -> None:
+        """Begin the attempt on all shards; they fill their rows themselves."""
+        self._everywhere("open", self._communicator.world, content)
 
     def close(self) -> None:
-        """Hang up on all shards."""
+        """Release the connections to all shards."""
         for connection in self._connections:
             connection.close()
+
+    # Rows of a batch
 
     def _pull(self, shard: int, wanted: LocalRows, after: int, corrected_by: tuple[int, int] | None = None) -> Call:
         return self._ask(shard, pull_request(wanted, after, corrected_by), read_pulled)
 
-    def open(self, fill: RowInitializer | Stored) -> None:
-        """Begin the attempt on all shards; they fill their rows themselves."""
-        results(self.call(shard, "open", self.world, fill) for shard in range(self.plan.shards))
-
-    def expect(self, wanted: Wanted) -> None:
-        """Begin to fetch what the next batch needs, if only one push is still to come before it."""
+    def prefetch(self, wanted: RowsByField) -> int:
+        """Begin to fetch what the next batch needs, if at most one push is still to come before it."""
         with self._lock:
-            to_come = len(self._expected) + (not self._is_pushed)
+            self._tickets += 1
+            to_come = len(self._pending) + (not self._is_pushed)
             if to_come > 1:
-                return
+                return self._tickets
             early, late, corrected_by = RowSlice(self.plan, wanted), None, None
             if to_come:
-                before = self._expected[0].wanted if self._expected else self._current
+                before = self._pending[0].wanted if self._pending else self._current
                 again = {f: self._recurrence.among(rows, before.get(f, NO_ROWS)) for f, rows in wanted.items()}
                 early = RowSlice(self.plan, wanted, {field: np.flatnonzero(~there) for field, there in again.items()})
                 late = RowSlice(self.plan, wanted, {field: np.flatnonzero(there) for field, there in again.items()})
-                corrected_by = (self._steps, self.rank)
-            coming = Expected(wanted, early, late)
+                corrected_by = (self._steps, self._communicator.rank)
+            coming = PendingPull(self._tickets, wanted, early, late)
             for shard in early.shards():
-                after = self._after[shard]
-                coming.early_calls[shard] = self._pull(shard, early.places(shard), after, corrected_by)
-            self._expected.append(coming)
+                coming.early_calls[shard] = self._pull(shard, early.local(shard), self._after[shard], corrected_by)
+            self._pending.append(coming)
+            return self._tickets
 
-    def pull(self, wanted: Wanted) -> Pulled:
+    def pull(self, wanted: RowsByField, ticket: int | None = None) -> Pulled:
         """Copies of the distinct rows asked for, by field."""
         with self._lock:
-            while self._expected and not self._expected[0].is_for(wanted):
+            while self._pending and self._pending[0].ticket != ticket:
                 self._drop()
-            coming = self._expected.popleft() if self._expected else None
+            coming = self._pending.popleft() if self._pending else None
             self._current, self._is_pushed = wanted, False
         out = {field: np.empty((rows.shape[0], self.dim), np.float32) for field, rows in wanted.items()}
         if coming is None:
             self._fetch(RowSlice(self.plan, wanted), out)
             return out
         for shard, call in coming.early_calls.items():
-            _place(call.result(), coming.early, shard, out)
+            coming.early.spread(call.result(), shard, out)
         if coming.late is not None:
             if not coming.pushed:
                 self._fetch(coming.late, out)
             for shard, call in coming.late_calls.items():
-                _place(call.result(), coming.late, shard, out)
+                coming.late.spread(call.result(), shard, out)
             for shard, call in coming.pushed.items():
                 reply: Reply = call.result()
-                _place(reply.late, coming.late, shard, out)
+                coming.late.spread(reply.late, shard, out)
                 # Where nothing was fetched early, corrections are of a request before this one.
                 for field, patch in reply.patches.items() if shard in coming.early_calls else ():
-                    out[field][coming.early.order(shard, field)[patch.numbers]] = patch.values
+                    out[field][coming.early.order(shard, field)[patch.positions]] = patch.values
         self._settle()
         return out
 
     def _fetch(self, part: RowSlice, out: Pulled) -> None:
         self._settle()
-        calls = {s: self._pull(s, part.places(s), self._after[s]) for s in part.shards()}
+        calls = {shard: self._pull(shard, part.local(shard), self._after[shard]) for shard in part.shards()}
         for shard, call in calls.items():
-            _place(call.result(), part, shard, out)
+            part.spread(call.result(), shard, out)
 
     def _settle(self) -> None:
-        """Hear what became of pushes that nobody has waited for: shards may do what comes later first."""
+        """Wait for pushes whose replies nobody needed: a shard may serve later requests first."""
         with self._lock:
-            calls = [*self._unanswered, *(call for coming in self._expected for call in coming.pushed.values())]
+            calls = [*self._unanswered, *(call for coming in self._pending for call in coming.pushed.values())]
             self._unanswered = []
         results(calls)
 
     def _drop(self) -> None:
-        """Give up a request that was announced. Its calls are waited for: they may not come in between later ones."""
-        coming = self._expected.popleft()
-        self._unanswered += [*coming.early_calls.values(), *coming.late_calls.values(), *coming.pushed.values()]
+        """Give up a pull that was announced. Its calls are waited for: they may not come in between later ones."""
+        self._unanswered += self._pending.popleft().calls()
 
     def push(self, gradients: Gradients, optimizer: Optimizer) -> None:
-        """One optimizer step on (distinct rows, gradients) of each field; only shards that hold any of them hear of it.
+        """One optimizer step on (distinct rows, gradients) of each field; only shards that hold any of them are asked.
 
-        With several workers all shards do: a step is taken once every rank has said what it has for it.
+        With several workers all shards are: a step is taken once every rank has pushed.
         """
         part = RowSlice(self.plan, {field: rows for field, (rows, _) in gradients.items()})
         with self._lock:
-            while self._is_pushed and self._expected:
-                self._drop()  # Nobody said that a push would come before it.
+            while self._is_pushed and self._pending:
+                self._drop()  # It was announced without this push in mind.
         self._settle()
         with self._lock:
             step, self._steps, self._is_pushed = self._steps, self._steps + 1, True
-            coming = self._expected[0] if self._expected else None
+            coming = self._pending[0] if self._pending else None
             late = coming.late if coming is not None else None
             late_shards = set(late.shards()) if late is not None else set()
-            mine = set(part.shards()) if self.world == 1 else set(range(self.plan.shards))
+            mine = set(part.shards()) if self._communicator.world == 1 else set(range(self.plan.shards))
             for shard in sorted(mine):
-                pushed = {f: (p, _rows(gradients[f][1], part.order(shard, f))) for f, p in part.places(shard).items()}
-                asked = late.places(shard) if late is not None and shard in late_shards else {}
-                call = self._ask(shard, push_request(step, self.rank, pushed, optimizer, asked), read_reply)
+                pushed = {
+                    field: (local, _ordered(gradients[field][1], part.order(shard, field)))
+                    for field, local in part.local(shard).items()
+                }
+                asked = late.local(shard) if late is not None and shard in late_shards else {}
+                request = push_request(step, self._communicator.rank, pushed, optimizer, asked)
+                call = self._ask(shard, request, read_reply)
                 self._after[shard] = step + 1
                 if coming is not None:
                     coming.pushed[shard] = call
@@ -226,82 +195,113 @@ class RayTable:
                     self._unanswered.append(call)
             if coming is not None and late is not None:
                 for shard in late_shards - mine:
-                    coming.late_calls[shard] = self._pull(shard, late.places(shard), self._after[shard])
+                    coming.late_calls[shard] = self._pull(shard, late.local(shard), self._after[shard])
 
     def write(self, field: Field, rows: Array, values: Array) -> None:
         """Set rows to given values."""
+        self._write(field, rows, values, is_reset=False)
+
+    def reset(self, field: Field, rows: Array, values: Array) -> None:
+        """Set rows of a trained field to start values and forget their optimizer state."""
+        self._write(field, rows, values, is_reset=True)
+
+    def _write(self, field: Field, rows: Array, values: Array, is_reset: bool) -> None:
         with self._lock:
-            while any(field in coming.wanted for coming in self._expected):
+            while any(field in coming.wanted for coming in self._pending):
                 self._drop()  # It may have been fetched early.
         self._settle()
         part = RowSlice(self.plan, {field: rows})
-        results(
-            self._ask(
-                shard,
-                write_request(field, part.places(shard)[field], _rows(values, part.order(shard, field))),
-                read_nothing,
-            )
+        requests = {
+            shard: write_request(field, part.local(shard)[field], _ordered(values, part.order(shard, field)), is_reset)
             for shard in part.shards()
-        )
+        }
+        results([self._ask(shard, request, read_nothing) for shard, request in requests.items()])
 
-    def save(self, folder: Path) -> None:
-        """Write the trained fields and their optimizer state into an empty folder, each shard its rows."""
+    # Ranks and answers: queries go to the shards, counts or the best rows come back
+
+    def distances(self, query_QD: Array, indptr: Array, rows: Array) -> Array:
+        """L1 distances of each query to the joint vectors of its own rows."""
+        partitioned = self.plan.partition(rows)
+        calls = {}
+        for shard in partitioned.shards():
+            mine = partitioned.of(shard)
+            by_query = np.searchsorted(partitioned.order[mine], indptr).astype(OFFSET)
+            calls[shard] = self._call(shard, "distances", query_QD, by_query, partitioned.local[mine])
+        out = np.empty(rows.shape[0], np.float32)
+        for shard, call in calls.items():
+            out[partitioned.order[partitioned.of(shard)]] = call.result()
+        return out
+
+    def count_closer(
+        self, query_QD: Array, bound_Q: Array, candidates: Array, filtered: FilteredCandidates
+    ) -> tuple[Array, Array]:
+        """How many candidates are closer to each query than its bound, and how many just as close."""
+        asked, removed = self.plan.partition(candidates), self.plan.partition(filtered.rows)
+        calls = []
+        for shard in range(self.plan.shards):
+            mine = removed.of(shard)
+            by_query = np.searchsorted(removed.order[mine], filtered.indptr).astype(OFFSET)
+            local = FilteredCandidates(by_query, removed.local[mine])
+            calls.append(self._call(shard, "count_closer", query_QD, bound_Q, asked.local[asked.of(shard)], local))
+        closer, equal = np.array(results(calls), OFFSET).sum(0)
+        return closer, equal
+
+    def nearest(self, query_QD: Array, candidates: Array, top: int) -> Nearest:
+        """The `top` candidates nearest to each query."""
+        asked = self.plan.partition(candidates)
+        shards = range(self.plan.shards)
+        calls = [self._call(shard, "nearest", query_QD, asked.local[asked.of(shard)], top) for shard in shards]
+        found: list[Nearest] = results(calls)
+        return functools.reduce(lambda one, other: merged(one, other, top), found)
+
+    # Files: every shard reads and writes its own rows
+
+    def save_checkpoint(self, folder: Path) -> None:
+        """Write the trained fields and their optimizer state into an empty folder."""
         self._settle()
-        for name, width in checkpoint_files(self.dim):
-            np.lib.format.open_memmap(folder / name, "w+", np.float32, (self.plan.rows, *width)).flush()
+        create_files(folder, self.rows, self.dim)
         self._everywhere("save_checkpoint", folder)
 
-    def load(self, folder: Path) -> None:
-        """Go back to what `save` wrote. The first rank asks for it; the others wait until it is done."""
+    def load_checkpoint(self, folder: Path) -> None:
+        """Load what `save_checkpoint` wrote. Rank 0 asks for it; the others wait until it is done."""
         self._settle()
-        if self.rank == 0:
+        if self._communicator.rank == 0:
             self._everywhere("load_checkpoint", folder)
-        self.barrier()
+        self._communicator.barrier()
 
-    def _everywhere(self, method: str, *arguments: Any) -> list[Any]:
-        """Ask every shard the same."""
-        return results([self.call(shard, method, *arguments) for shard in range(self.plan.shards)])
-
-    def save_tables(self, staging: Staging) -> dict[str, TableEntry]:
+    def save(self, staging: Staging, block_rows: int) -> dict[Field, TableEntry]:
         """Write all rows as tables of a store, each shard its blocks."""
+        assert block_rows == self.plan.block_rows, "one block size a store"
         self._settle()
-        saved = self._everywhere("save_blocks", staging.storage.root, staging.folder)
+        saved = self._everywhere("save_blocks", staging.storage.location)
         staging.written += sum(written for _, written in saved)
-        tables = {}
+        tables: dict[Field, TableEntry] = {}
         for field in Field:
-            parts = sorted(part for parts, _ in saved for part in parts[field])
-            tables[field.value] = save_index(
-                staging, [part for _, part in parts], self.plan.rows, self.dim, self.plan.block_rows
-            )
+            blocks = sorted(block for blocks, _ in saved for block in blocks[field])
+            tables[field] = save_index(staging, [blob for _, blob in blocks], self.rows, self.dim, block_rows)
         return tables
 
-    def save_deltas(self, staging: Staging, rows: Mapping[Field, Array]) -> dict[str, list[Any]]:
+    def save_deltas(self, staging: Staging, rows: RowsByField) -> dict[Field, list[PartEntry]]:
         """Write some rows (ascending) as deltas of a store: each shard that holds any of them a part of its own."""
         self._settle()
         part = RowSlice(self.plan, {field: some.astype(ROW) for field, some in rows.items()})
-        calls = [
-            self.call(s, "save_deltas", staging.storage.root, staging.folder, part.places(s)) for s in part.shards()
-        ]
-        deltas: dict[str, list[Any]] = {}
+        location = staging.storage.location
+        calls = [self._call(shard, "save_deltas", location, part.local(shard)) for shard in part.shards()]
+        deltas: dict[Field, list[PartEntry]] = {}
         for parts, written in results(calls):
             staging.written += written
             for field, entry in parts.items():
-                deltas.setdefault(field.value, []).append(entry)
+                deltas.setdefault(field, []).append(entry)
         return deltas
 
     def stats(self) -> list[dict[str, int]]:
-        """Rows, bytes and calls by shard, counted where they happened."""
+        """Calls, rows and bytes by shard, counted where they happened."""
         self._settle()
         return results([RayCall(shard, self.actors[shard], "ask", ("stats",)) for shard in range(self.plan.shards)])
 
 
-def _rows(values: Array, order: Array) -> Sent:
+def _ordered(values: Array, order: Array) -> Payload:
     """Rows of values, by number; the array itself where that is all of it in order, as with one shard."""
     if order.shape[0] == values.shape[0] and (order[:1] == 0).all() and (np.diff(order) == 1).all():
         return values
-    return Rows(values, order)
-
-
-def _place(values: Pulled, part: RowSlice, shard: int, out: Pulled) -> None:
-    for field, some in values.items():
-        spread_rows(some, part.order(shard, field), out[field])
+    return RowSelection(values, order)

@@ -1,198 +1,178 @@
-"""Data-parallel workers: each has a part of every batch, all of them the same dense parameters and relations.
-
-Rows of entities lie in shards. Dense gradients and those of relations are added up over all workers in every step, so
-that everybody takes the same step; time and the wish to stop come from the first worker with it, so that everybody
-also takes the same decisions.
-"""
+"""Ray Train runs a worker function in all workers, and starts them again when a worker, a shard or a node is lost."""
 
 from __future__ import annotations
 
+import os
 import secrets
-import time
-from collections.abc import Callable
-from pathlib import Path
+from dataclasses import dataclass
+from threading import Thread
 from typing import Any
 
-import numpy as np
 import ray
+import ray.train
 import torch
-import torch.distributed as dist
-from torch import Tensor
+from ray.train import FailureConfig, RunConfig, ScalingConfig
+from ray.train.torch import TorchConfig, TorchTrainer
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from dkge_dist.cluster.communicator import RayCommunicator
+from dkge_dist.cluster.coordinator import RunNews, TrainCoordinator
+from dkge_dist.cluster.errors import ShardLostError
+from dkge_dist.cluster.replicated import ReplicatedTable
+from dkge_dist.cluster.session import ClusterConfig
 from dkge_dist.cluster.table import RayTable
+from dkge_dist.runtime import CollectiveError, Monitor, WorkerFn, WorkerSpec
+from dkge_dist.tables.initializer import RowInitializer
 from dkge_dist.tables.plan import ShardPlan
-from dkge_dist.tables.shard import Optimizer, RowInitializer, Shard
-from dkge_dist.tables.table import Gradients, LocalTable
-from dkge_dist.training.checkpoints import Checkpoints, Line
-from dkge_dist.types import Field
+from dkge_dist.tables.shard import Shard
+from dkge_dist.tables.table import LocalTable, Tables
+from dkge_dist.types import Array, DkgeError, Field
 
-NEWS_SECONDS = 0.5
-"""Between two looks at the board."""
+FAILURES = 20
+"""How often in one run workers are started again before giving up; checkpoints are kept in any case."""
 
-
-class TrainCoordinator:
-    """An actor where the first worker says how far it is, and hears whether to stop."""
-
-    def __init__(self) -> None:
-        self._stop = False
-        self._done, self._words = 0.0, ""
-        self._lines: list[dict[str, Any]] = []
-        self._outcome: dict[str, Any] | None = None
-
-    def report(self, done: float, words: str) -> bool:
-        """How far it is; is it to stop?"""
-        self._done, self._words = done, words
-        return self._stop
-
-    def add_line(self, line: dict[str, Any]) -> None:
-        """An epoch is over."""
-        self._lines.append(line)
-
-    def finish(self, outcome: dict[str, Any]) -> None:
-        """The training came to its end, good or bad. The first to say so is heard."""
-        self._outcome = self._outcome or outcome
-
-    def is_over(self) -> bool:
-        """Did it come to its end?"""
-        return self._outcome is not None
-
-    def news(self, stop: bool) -> tuple[float, str, list[dict[str, Any]], dict[str, Any] | None]:
-        """For the driver: how far, in words, the epochs since it last asked, and the outcome once there is one."""
-        self._stop = self._stop or stop
-        lines, self._lines = self._lines, []
-        return self._done, self._words, lines, self._outcome
+LOOK_SECONDS = 0.25
+COLLECTIVE_TIMEOUT = 1800
+"""Seconds that workers wait for each other: the first one validates and saves meanwhile."""
 
 
-class Worker:
-    """One of `world` workers, as the function that it runs sees it."""
+@dataclass(frozen=True)
+class Assignment:
+    """What a worker is given. `job` is in the object store: once a node, however many workers are there."""
 
-    def __init__(self, rank: int, world: int, device: torch.device, plan: ShardPlan, actors: list[Any], board: Any):
-        self.rank, self.world, self.device = rank, world, device
-        self._plan, self._actors, self._board = plan, actors, board
-        self._pulse = torch.zeros(2, dtype=torch.float64, device=device)
-        self._asked: Any = None
-        self._asked_at = 0.0
-        self._stop = False
-        self._beat()
-
-    def table(self, start: RowInitializer) -> RayTable:
-        """The entities: an attempt of its own on all shards, which fill themselves with start values."""
-        attempt = self.agreed(lambda: secrets.token_hex(8))
-        table = RayTable(self._plan, self._actors, attempt, start.dim, self.rank, self.world, barrier=self.barrier)
-        if self.rank == 0:
-            table.open(start)
-        self.barrier()
-        return table
-
-    def replicated(self, values: dict[Field, Any]) -> LocalTable:
-        """The relations: a copy in every worker."""
-        return ReplicatedTable(Shard(values), self._sum) if self.world > 1 else LocalTable(Shard(values))
-
-    def checkpoints(self, folder: Path) -> Checkpoints:
-        """Checkpoints that the first worker writes and all of them read."""
-        return SharedCheckpoints(folder, self.rank == 0, self.barrier)
-
-    def add_up(self, tensors: list[Tensor]) -> None:
-        """Make each tensor the sum of those of all workers; the clock moves on with it."""
-        if self.world > 1:
-            flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
-            self._sum(flat)
-            begin = 0
-            for tensor in tensors:
-                tensor.copy_(flat[begin : begin + tensor.numel()].view_as(tensor))
-                begin += tensor.numel()
-        self._beat()
-
-    def _sum(self, tensor: Tensor) -> None:
-        """In place; by way of the worker's device, which is what its backend can add up on."""
-        there = tensor.to(self.device)
-        dist.all_reduce(there)
-        if there is not tensor:
-            tensor.copy_(there)
-
-    def _beat(self) -> None:
-        self._pulse.zero_()
-        if self.rank == 0:
-            self._pulse[0], self._pulse[1] = time.monotonic(), float(self._stop)
-        if self.world > 1:
-            dist.broadcast(self._pulse, 0)
-        self._now, self._stopping = float(self._pulse[0]), bool(self._pulse[1] > 0)
-
-    def clock(self) -> float:
-        """Seconds, the same for all workers between two steps."""
-        return self._now
-
-    def stopping(self) -> bool:
-        """Is everybody to stop?"""
-        return self._stopping
-
-    def report(self, done: float, words: str) -> None:
-        """Tell the driver how far it is, now and then, and hear whether to stop."""
-        if self.rank or time.monotonic() - self._asked_at < NEWS_SECONDS:
-            return
-        if self._asked is not None:
-            ready, _ = ray.wait([self._asked], timeout=0)
-            if not ready:
-                return
-            self._stop = bool(ray.get(self._asked))
-        self._asked, self._asked_at = self._board.report.remote(done, words), time.monotonic()
-
-    def add_line(self, line: dict[str, Any]) -> None:
-        """Tell the driver of an epoch."""
-        if self.rank == 0:
-            self._board.add_line.remote(line)
-
-    def finish(self, outcome: dict[str, Any]) -> None:
-        """Tell the driver how it ended; errors of any worker, success of the first one."""
-        if self.rank == 0 or "error" in outcome:
-            ray.get(self._board.finish.remote(outcome))
-
-    def is_over(self) -> bool:
-        """Has the training ended?"""
-        return bool(ray.get(self._board.is_over.remote()))
-
-    def agreed(self, measure: Callable[[], Any]) -> Any:
-        """What the first worker finds."""
-        found = [measure() if self.rank == 0 else None]
-        if self.world > 1:
-            dist.broadcast_object_list(found, 0, device=self.device)
-        return found[0]
-
-    def barrier(self) -> None:
-        """Wait for all workers."""
-        if self.world > 1:
-            self._sum(torch.zeros(1, device=self.device))
+    function: WorkerFn
+    job: Any
+    entities: RowInitializer
+    relations: RowInitializer
+    plan: ShardPlan
+    actors: list[Any]
+    coordinator: Any
+    threads: int
 
 
-class ReplicatedTable(LocalTable):
-    """A small table that every worker has: they add up their gradients and take the same step."""
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended: an error, or what rank 0 returned with its relations and the attempt that the shards hold."""
 
-    def __init__(self, shard: Shard, add_up: Callable[[Tensor], None]) -> None:
-        super().__init__(shard)
-        self._add_up = add_up
-
-    def push(self, gradients: Gradients, optimizer: Optimizer) -> None:
-        """One optimizer step on the rows that any worker has a gradient of."""
-        for field, (rows, values) in gradients.items():
-            count, dim = self.shard.values[field].shape
-            whole = torch.zeros(count, dim + 1)
-            whole[torch.from_numpy(rows).long()] = torch.cat(
-                [torch.from_numpy(np.asarray(values)), torch.ones(rows.shape[0], 1)], 1
-            )
-            self._add_up(whole)
-            touched = np.flatnonzero(whole[:, dim].numpy())
-            self.shard.step(field, touched, whole[:, :dim].numpy()[touched], optimizer)
+    error: DkgeError | None = None
+    result: Any = None
+    attempt: str = ""
+    relations: dict[Field, Array] | None = None
 
 
-class SharedCheckpoints(Checkpoints):
-    """Checkpoints of several workers: the first one writes, and nobody goes on before it has."""
+def run_workers(
+    spec: WorkerSpec, config: ClusterConfig, plan: ShardPlan, actors: list[Any], use_gpu: bool, monitor: Monitor
+) -> Outcome:
+    """Run a worker function in all workers; the outcome of rank 0."""
+    _set_environment()
+    # On the driver's node, so that the end of no other node ends the run.
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    coordinator: Any = ray.remote(TrainCoordinator).options(num_cpus=0, scheduling_strategy=here).remote()
+    threads = spec.threads or 1
+    job = ray.put(spec.job)
+    assignment = Assignment(spec.function, job, spec.entities, spec.relations, plan, actors, coordinator, threads)
+    trainer = TorchTrainer(
+        _work,
+        train_loop_config={"assignment": assignment},
+        torch_config=TorchConfig(backend="nccl" if use_gpu else "gloo", timeout_s=COLLECTIVE_TIMEOUT),
+        scaling_config=ScalingConfig(
+            num_workers=config.workers,
+            use_gpu=use_gpu,
+            resources_per_worker={"CPU": threads, **({"GPU": 1} if use_gpu else {})},
+        ),
+        run_config=RunConfig(
+            name="workers",
+            storage_path=str(spec.folder.resolve()),
+            failure_config=FailureConfig(max_failures=FAILURES),
+        ),
+    )
+    outcome = _watch(trainer, coordinator, monitor)
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome
 
-    def __init__(self, folder: Path, writes: bool, barrier: Callable[[], None]) -> None:
-        super().__init__(folder)
-        self._writes, self._barrier = writes, barrier
 
-    def save(self, line: Line, write: Callable[[Path], None], progress: dict[str, Any]) -> None:
-        """Let `write` fill a folder and make it the newest of its line."""
-        if self._writes:
-            super().save(line, write, progress)
-        self._barrier()
+def _watch(trainer: TorchTrainer, coordinator: Any, monitor: Monitor) -> Outcome:
+    """Run the trainer to its end and pass its progress on."""
+    failure: list[BaseException] = []
+
+    def fit() -> None:
+        try:
+            trainer.fit()
+        except BaseException as error:  # Whatever it is, the waiting thread tells it.
+            failure.append(error)
+
+    # Not in the main thread: there Ray Train would take Ctrl-C for itself, and kill where we leave a checkpoint.
+    thread = Thread(target=fit, name="ray-train", daemon=True)
+    thread.start()
+    outcome: Outcome | None = None
+    try:
+        while thread.is_alive():
+            thread.join(LOOK_SECONDS)
+            outcome = _pass_on(coordinator, monitor) or outcome
+        outcome = _pass_on(coordinator, monitor) or outcome
+    finally:
+        ray.kill(coordinator)
+    if outcome is None:
+        lines = str(failure[0]).strip().splitlines() if failure else ["the workers ended without an outcome"]
+        raise DkgeError(f"the workers failed: {lines[-1][:500]}")
+    return outcome
+
+
+def _pass_on(coordinator: Any, monitor: Monitor) -> Outcome | None:
+    news: RunNews = ray.get(coordinator.news.remote(monitor.should_stop()))
+    if news.message:
+        monitor.progress(news.share, news.message)
+    for metrics in news.epochs:
+        monitor.epoch(metrics)
+    outcome: Outcome | None = news.outcome
+    return outcome
+
+
+def _work(config: dict[str, Any]) -> None:
+    """In a worker."""
+    given: Assignment = config["assignment"]
+    context = ray.train.get_context()
+    device = ray.train.torch.get_device()
+    torch.set_num_threads(given.threads)
+    rank, world = context.get_world_rank(), context.get_world_size()
+    communicator = RayCommunicator(rank, world, given.threads, device, given.coordinator)
+    if communicator.is_over():
+        return  # An earlier attempt met an error that another attempt does not change.
+    try:
+        entities = _open_entities(given, communicator)
+        relations = _open_relations(given.relations, communicator)
+        result = given.function(communicator, Tables(entities, relations), ray.get(given.job))
+        communicator.barrier()
+        if communicator.rank == 0:
+            communicator.finish(Outcome(None, result, entities.attempt, relations.shard.values))
+    except ShardLostError:
+        raise  # Another attempt may succeed.
+    except DkgeError as error:
+        communicator.finish(Outcome(error))
+        if not isinstance(error, CollectiveError):
+            raise  # Other workers may be waiting for this one: end them too.
+
+
+def _open_entities(given: Assignment, communicator: RayCommunicator) -> RayTable:
+    """The entities: an attempt of its own on all shards, which fill themselves with start values."""
+    attempt = communicator.broadcast(lambda: secrets.token_hex(8))
+    table = RayTable(given.plan, given.actors, attempt, given.entities.dim, communicator)
+    if communicator.rank == 0:
+        table.open(given.entities)
+    communicator.barrier()
+    return table
+
+
+def _open_relations(start: RowInitializer, communicator: RayCommunicator) -> LocalTable:
+    """The relations: a copy in every worker."""
+    if communicator.world == 1:
+        return LocalTable.initialized(start)
+    return ReplicatedTable(Shard(start.whole()), communicator)
+
+
+def _set_environment() -> None:
+    """Ray Train reads these settings from the environment."""
+    os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "300")
+    os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")
+    os.environ.setdefault("RAY_TRAIN_METRICS_ENABLED", "0")

@@ -20,7 +20,7 @@ def by_relation(ranks: Ranks, triples: Triples) -> dict[int, dict[str, Any]]:
     found = {}
     for row, count in sorted(zip(rows.tolist(), counts.tolist(), strict=True), key=lambda pair: (-pair[1], pair[0])):
         here = triples.relation == row
-        found[row] = {"triples": count, **metrics(Ranks(ranks.tail[here], ranks.head[here]).both)}
+        found[row] = {"triples": count, **metrics(ranks.take(here).both)}
     return found
 
 
@@ -33,7 +33,7 @@ def by_category(ranks: Ranks, triples: Triples, train: Triples) -> dict[str, dic
         if here.any():
             found[name] = {
                 "triples": int(here.sum()),
-                **metrics(Ranks(ranks.tail[here], ranks.head[here]).both),
+                **metrics(ranks.take(here).both),
                 "head": metrics(ranks.head[here]),
                 "tail": metrics(ranks.tail[here]),
             }

@@ -13,7 +13,9 @@ import numpy as np
 
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.relation_paths import PathCounts
-from dkge_dist.graph.topology import Toggles, Topology
+from dkge_dist.graph.snapshot import Snapshot
+from dkge_dist.graph.topology import Toggles
+from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.contexts import Sampling, build_contexts, contexts_differ
 from dkge_dist.kernels.csr import Adjacency
 from dkge_dist.kernels.walks import common_neighbours, near_both
@@ -23,20 +25,6 @@ AffectedBy = Literal["context", "endpoints"]
 
 BATCH = 1 << 15
 """Candidates compared at a time; bounds memory."""
-
-
-@dataclass(frozen=True)
-class GraphState:
-    """What contexts are made of, at one snapshot."""
-
-    topology: Topology
-    paths: PathCounts
-
-    def after(self, diff: Diff, relations: int) -> tuple[GraphState, Toggles, Array]:
-        """The state after `diff`, the toggled edges, and the paths whose partners changed."""
-        topology, toggles = self.topology.after(diff.train)
-        paths, turned = self.paths.after(self.topology, topology, diff.train, relations)
-        return GraphState(topology, paths), toggles, turned
 
 
 @dataclass(frozen=True)
@@ -94,15 +82,13 @@ def changed_relation_contexts(
     return rows[contexts_differ(old, new)]
 
 
-def find_affected(
-    before: GraphState, diff: Diff, digests: tuple[Array, Array], sampling: Sampling
-) -> tuple[Affected, GraphState]:
-    """Who is affected by `diff`, and the state after it. `digests` are those of all entity and relation labels."""
-    now, toggles, turned = before.after(diff, digests[1].shape[0])
+def find_affected(before: TrainingGraph, diff: Diff, snapshot: Snapshot) -> tuple[Affected, TrainingGraph]:
+    """Who is affected by `diff`, which leads to `snapshot`; and the graph there."""
+    now, toggles, turned = before.after(diff, snapshot)
     entities = changed_entity_contexts(
-        before.topology.neighbours, now.topology.neighbours, toggles, digests[0], sampling
+        before.topology.neighbours, now.topology.neighbours, toggles, now.digests[0], now.sampling
     )
-    relations = changed_relation_contexts(before.paths, now.paths, turned, digests[1], sampling)
+    relations = changed_relation_contexts(before.paths, now.paths, turned, now.digests[1], now.sampling)
     changed = [diff.added, diff.deleted]
     ends = np.unique(np.concatenate([column for side in changed for column in (side.head, side.tail)]))
     kinds = np.unique(np.concatenate([side.relation for side in changed]))

@@ -116,6 +116,16 @@ class Snapshot:
         return _alive(self.base.entities, self.entity_rows, self.diff.emerging_entities, self.diff.removed_entities)
 
     @cached_property
+    def alive_entities(self) -> Array:
+        """The rows of the entities alive, ascending."""
+        return np.flatnonzero(self.entities_alive).astype(ROW)
+
+    @cached_property
+    def alive_relations(self) -> Array:
+        """The rows of the relations alive, ascending."""
+        return np.flatnonzero(self.relations_alive).astype(ROW)
+
+    @cached_property
     def relations_alive(self) -> Array:
         """One flag per dictionary row."""
         return _alive(

@@ -128,6 +128,24 @@ def distances_between(query_QD: Array, true_QD: Array) -> Array:
     return out
 
 
+@parallel_kernel
+def _distances_to_rows(query_QD, table_ED, indptr, rows, out):  # type: ignore[no-untyped-def]
+    for q in prange(query_QD.shape[0]):
+        for k in range(indptr[q], indptr[q + 1]):
+            total = np.float32(0)
+            for d in range(query_QD.shape[1]):
+                total += abs(query_QD[q, d] - table_ED[rows[k], d])
+            out[k] = total
+
+
+def distances_to_rows(query_QD: Array, table_ED: Array, indptr: Array, rows: Array) -> Array:
+    """The distances of query q to the rows `rows[indptr[q]:indptr[q + 1]]`, added up as `count_closer` does."""
+    out = np.empty(rows.shape[0], np.float32)
+    query, table = as_readonly(query_QD, np.float32), as_readonly(table_ED, np.float32)
+    _distances_to_rows(query, table, as_readonly(indptr, OFFSET), as_readonly(rows, ROW), out)
+    return out
+
+
 @kernel
 def _known(adjacency, anchors, relations, true, indptr, rows):  # type: ignore[no-untyped-def]
     """Count (or, with `rows` given, list) the known answers to each (anchor, relation), `true` included."""

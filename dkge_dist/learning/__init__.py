@@ -1,1 +1,1 @@
-"""What learning from scratch and learning online share: objects with their contexts, batches, encoding, the step."""
+"""What learning from scratch and online share: contexts, batches, prefetch, encoding, the step, early stopping."""

@@ -11,13 +11,16 @@ from typing import Generic, Literal, Protocol, TypeVar
 import numpy as np
 
 from dkge_dist.graph.topology import Topology
-from dkge_dist.kernels.batches import RowNumbering, corrupt, known_among, links
+from dkge_dist.graph.training_graph import TrainingGraph
+from dkge_dist.kernels.batches import RowNumbering, bernoulli_head_chance, corrupt, known_among, links
 from dkge_dist.kernels.csr import list_sizes
 from dkge_dist.learning.contexts import HiddenPairs
 from dkge_dist.types import OFFSET, ROW, Array, Triples
 
 Objects = TypeVar("Objects")
 Objects_co = TypeVar("Objects_co", covariant=True)
+
+Sampler = Literal["bernoulli", "shared"]
 
 TRIES = 16
 """Draws of one corruption before its other side is tried."""
@@ -27,10 +30,9 @@ TRIES = 16
 class Batch(Generic[Objects]):
     """Positives as numbers into the objects, and their negatives.
 
-    `shared`: numbers of entities that serve every positive on both sides, with `known_tail_mask` and `known_head_mask`
-    (positives × shared) marking those that take no part, and the logarithm of how many entities each of them stands
-    for (`weight`). Otherwise `negative` is one entity a positive and
-    `corrupts_head` says which side it replaces.
+    `shared`: numbers of entities that serve every positive on both sides. `known_tail_mask` and `known_head_mask`
+    (positives × shared) mark those that make a known triple; `log_weight` is the logarithm of how many entities each of
+    them stands for. Otherwise `negative` is one entity a positive and `corrupts_head` says which side it replaces.
     """
 
     entities: Objects
@@ -39,7 +41,7 @@ class Batch(Generic[Objects]):
     relation: Array
     tail: Array
     shared: Array
-    weight: Array
+    log_weight: Array
     known_tail_mask: Array
     known_head_mask: Array
     negative: Array
@@ -65,77 +67,108 @@ class RelationSource(Protocol[Objects_co]):
         """Distinct relations."""
 
 
+@dataclass(frozen=True)
+class NegativeSampling:
+    """How negatives are drawn from `candidates` (rows).
+
+    `shared`: `count` of them serve a whole batch, half uniform, half as often as they stand in the triples `frequent`:
+    common answers are hard. With `logq_correction` each weighs as many entities as it stands for, so that the softmax
+    estimates the one over all entities. `bernoulli`: one a positive, on the head with the relation's `head_chance`.
+    """
+
+    sampler: Sampler
+    candidates: Array
+    frequent: Triples
+    count: int = 1
+    logq_correction: bool = False
+    head_chance: Array | None = None
+
+    @staticmethod
+    def of(graph: TrainingGraph, sampler: Sampler, count: int, logq_correction: bool) -> NegativeSampling:
+        """Negatives from all entities of a graph. Only Bernoulli sampling needs head chances, which cost a sort."""
+        is_bernoulli = sampler == "bernoulli"
+        head_chance = bernoulli_head_chance(*graph.train, graph.relation_rows) if is_bernoulli else None
+        return NegativeSampling(sampler, graph.entities, graph.train, count, logq_correction, head_chance)
+
+    def draw_shared(self, rng: np.random.Generator) -> Array:
+        """Rows of shared negatives, perhaps with repeats."""
+        half, triples = self.count // 2, self.frequent.count
+        uniform = self.candidates[rng.integers(0, self.candidates.shape[0], self.count - half)]
+        positions = rng.integers(0, 2 * triples, half)
+        heads, tails = positions[positions < triples], positions[positions >= triples]
+        return np.concatenate([uniform, self.frequent.head[heads], self.frequent.tail[tails - triples]])
+
+    def log_weights(self, topology: Topology, rows: Array) -> Array:
+        """Of drawn negatives: −log of the chance that an entity is drawn at all."""
+        if not self.logq_correction:
+            return np.zeros(rows.shape[0], np.float32)
+        degree = list_sizes(topology.outgoing, rows) + list_sizes(topology.incoming, rows)
+        half = self.count // 2
+        uniform = (self.count - half) / self.candidates.shape[0]
+        expected = uniform + half * degree / (2 * self.frequent.count)
+        weight: Array = -np.log(-np.expm1(-expected))
+        return weight.astype(np.float32)
+
+
 class BatchMaker(Generic[Objects]):
     """Positives, negatives and their contexts. Deterministic in the generator it is given.
 
     With `hide_targets` the positives of a batch do not show in contexts: a head whose context names the very tail that
     it is asked for learns to copy, and has nothing to copy from when it matters. A pair that a triple outside the batch
-    links too stays visible, as it does when held-out triples are asked for. Entities that stand in many of the triples
-    `frequent` (all of train, if they are not given) are drawn more often.
+    links too stays visible, as it does when held-out triples are asked for. Known triples are never negatives.
 
-    Known triples are never negatives. With `logq_correction`, a negative weighs as many entities as it stands for.
-
-    One of several workers makes a `part` of every batch (its rank, of so many): a run of the positives. Negatives and
-    what is hidden are those of the whole batch, so that the parts add up to it.
+    Rank r of `world` workers makes its run of the positives of every batch. Negatives and hidden targets are those of
+    the whole batch, so that the workers' gradients add up to those of one worker.
     """
 
     def __init__(
         self,
-        train: Triples,
+        triples: Triples,
         entities: EntitySource[Objects],
         relations: RelationSource[Objects],
-        candidates: Array,
-        head_chance: Array,
-        sampler: Literal["bernoulli", "shared"],
-        negatives: int,
+        negatives: NegativeSampling,
         hide_targets: bool = False,
-        frequent: Triples | None = None,
-        logq_correction: bool = False,
-        part: tuple[int, int] = (0, 1),
+        rank: int = 0,
+        world: int = 1,
     ) -> None:
-        self.train, self.entities, self.relations = train, entities, relations
-        self.candidates, self.head_chance = candidates, head_chance
-        self.sampler, self.negatives, self.hide_targets = sampler, negatives, hide_targets
-        self.frequent = train if frequent is None else frequent
-        self.logq_correction, self.part = logq_correction, part
-        self._numbers = RowNumbering(entities.count)
-        self._kinds = RowNumbering(relations.count)
+        self.triples, self.entities, self.relations = triples, entities, relations
+        self.negatives, self.hide_targets, self.rank, self.world = negatives, hide_targets, rank, world
+        self._entity_numbers = RowNumbering(entities.count)
+        self._relation_numbers = RowNumbering(relations.count)
 
     def make(self, positions: Array, rng: np.random.Generator) -> Batch[Objects]:
-        """The batch of the train triples at `positions`."""
-        whole = self.train.take(positions)
-        rank, world = self.part
-        mine = slice(whole.count * rank // world, whole.count * (rank + 1) // world)
+        """The batch of the triples at `positions`."""
+        whole = self.triples.take(positions)
+        mine = slice(whole.count * self.rank // self.world, whole.count * (self.rank + 1) // self.world)
         triples = whole.take(mine)
         count = triples.count
         topology = self.entities.topology
-        if self.sampler == "shared":
-            drawn = self._draw_shared(rng)
-            side = np.empty(0, np.int8)
+        is_shared = self.negatives.sampler == "shared"
+        if is_shared:
+            drawn, side = self.negatives.draw_shared(rng), np.empty(0, np.int8)
         else:
             draws = rng.random((whole.count, TRIES + 1))[mine]
-            side, drawn = corrupt(topology.outgoing, triples, self.candidates, self.head_chance, draws)
-        rows, numbers = self._numbers.number(np.concatenate([triples.head, triples.tail, drawn]))
-        kinds, kind = self._kinds.number(triples.relation)
+            head_chance = self.negatives.head_chance
+            assert head_chance is not None, "Bernoulli sampling goes by the relations' head chance"
+            side, drawn = corrupt(topology.outgoing, triples, self.negatives.candidates, head_chance, draws)
+        rows, numbers = self._entity_numbers.number(np.concatenate([triples.head, triples.tail, drawn]))
+        relation_rows, relation = self._relation_numbers.number(triples.relation)
         head, tail, negative = numbers[:count], numbers[count : 2 * count], numbers[2 * count :]
-        nothing = np.empty(0, OFFSET)
-        shared = np.unique(negative) if self.sampler == "shared" else nothing
-        if self.sampler == "shared":
-            negative = nothing
-        known_tail_mask = known_among(topology.outgoing, triples.head, triples.relation, rows, shared, self._numbers)
-        known_head_mask = known_among(topology.incoming, triples.tail, triples.relation, rows, shared, self._numbers)
+        none = np.empty(0, OFFSET)
+        shared, negative = (np.unique(negative), none) if is_shared else (none, negative)
+        known = (rows, shared, self._entity_numbers)
         return Batch(
-            self.entities.batch(rows, self._targets(whole) if self.hide_targets else None),
-            self.relations.batch(kinds),
-            head,
-            kind,
-            tail,
-            shared,
-            self._weights(rows[shared]),
-            known_tail_mask,
-            known_head_mask,
-            negative,
-            side == 0,
+            entities=self.entities.batch(rows, self._targets(whole) if self.hide_targets else None),
+            relations=self.relations.batch(relation_rows),
+            head=head,
+            relation=relation,
+            tail=tail,
+            shared=shared,
+            log_weight=self.negatives.log_weights(topology, rows[shared]),
+            known_tail_mask=known_among(topology.outgoing, triples.head, triples.relation, *known),
+            known_head_mask=known_among(topology.incoming, triples.tail, triples.relation, *known),
+            negative=negative,
+            corrupts_head=side == 0,
         )
 
     def _targets(self, triples: Triples) -> HiddenPairs:
@@ -146,22 +179,3 @@ class BatchMaker(Generic[Objects]):
         one, other = (pairs >> 32).astype(ROW), (pairs & 0xFFFFFFFF).astype(ROW)
         gone = links(self.entities.topology.outgoing, one, other) == count
         return HiddenPairs(one[gone], other[gone])
-
-    def _weights(self, rows: Array) -> Array:
-        """Of drawn negatives: −log of the chance that an entity is drawn at all."""
-        if not self.logq_correction:
-            return np.zeros(rows.shape[0], np.float32)
-        topology = self.entities.topology
-        stands_in = list_sizes(topology.outgoing, rows) + list_sizes(topology.incoming, rows)
-        frequent = self.negatives // 2
-        uniform = (self.negatives - frequent) / self.candidates.shape[0]
-        expected = uniform + frequent * stands_in / (2 * self.frequent.count)
-        weight: Array = -np.log(-np.expm1(-expected))
-        return weight.astype(np.float32)
-
-    def _draw_shared(self, rng: np.random.Generator) -> Array:
-        """Half of the negatives uniformly, half as often as they stand in triples: common answers are hard."""
-        uniform = self.candidates[rng.integers(0, self.candidates.shape[0], self.negatives - self.negatives // 2)]
-        positions = rng.integers(0, 2 * self.frequent.count, self.negatives // 2)
-        heads, tails = positions[positions < self.frequent.count], positions[positions >= self.frequent.count]
-        return np.concatenate([uniform, self.frequent.head[heads], self.frequent.tail[tails - self.frequent.count]])

@@ -25,15 +25,15 @@ Form = Literal["ragged", "padded"]
 
 @dataclass(frozen=True)
 class ObjectBatch:
-    """Distinct objects to encode: their rows, the distinct rows whose `^c` their contexts show, and where.
+    """Distinct objects to encode: their rows, the distinct rows whose `^c` their contexts need, and the contexts.
 
-    For relations the places show paths: `bag` lists the numbers (into `vertex_rows`) of each path's relations, from
-    `bag_offsets` on. For entities a place shows one row and there is no bag.
+    Vertices of relation contexts are paths: `bag` lists the numbers (into `vertex_rows`) of each path's relations, from
+    `bag_offsets` on. A vertex of an entity context is one row, and there is no bag.
     """
 
     rows: Array
     vertex_rows: Array
-    places: RaggedBatch | list[PaddedBlock]
+    contexts: RaggedBatch | list[PaddedBlock]
     bag: Array | None = None
     bag_offsets: Array | None = None
 

@@ -1,24 +1,24 @@
-"""One training step: pull the rows of a batch, encode, score, go back, push the gradients."""
+"""One learning step: encode the objects of a batch, score, go back, push the gradients. From scratch and online."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 import torch
 from torch import Tensor
 
 from dkge_dist.learning.batches import Batch
-from dkge_dist.learning.contexts import ObjectBatch
-from dkge_dist.learning.encode import CPU, encode, on, pull
-from dkge_dist.model.dkge import Dkge
+from dkge_dist.learning.encode import ObjectEncoder, on
+from dkge_dist.learning.prefetch import PreparedBatch
 from dkge_dist.model.losses import Corrupted, corrupted_margin_loss, self_adversarial_loss, softmax_loss
 from dkge_dist.model.translation import score
+from dkge_dist.runtime import Communicator
 from dkge_dist.tables.shard import Optimizer
-from dkge_dist.tables.table import Table
 from dkge_dist.types import DkgeError
+
+Objects = TypeVar("Objects")
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,71 @@ class Loss:
 
     kind: Literal["margin", "softmax", "self_adversarial"]
     margin: float
+
+
+@dataclass(frozen=True)
+class DenseParameters:
+    """Parameters that every batch moves, with their optimizer."""
+
+    parameters: list[Tensor]
+    optimizer: torch.optim.Optimizer
+
+
+class NotFiniteError(DkgeError):
+    """The loss or a gradient is not finite. Nothing of the batch was applied."""
+
+
+class Step(Generic[Objects]):
+    """Learns batch by batch. `dense` is None where dense parameters are frozen.
+
+    With several workers each has a part of every batch, and gradients are added up over all of them.
+    """
+
+    def __init__(
+        self,
+        entities: ObjectEncoder[Objects],
+        relations: ObjectEncoder[Objects],
+        loss: Loss,
+        communicator: Communicator,
+        dense: DenseParameters | None = None,
+    ) -> None:
+        self.entities, self.relations, self.loss = entities, relations, loss
+        self.communicator, self.dense = communicator, dense
+
+    def learn(self, prepared: PreparedBatch[Objects], optimizer: Optimizer) -> float:
+        """Learn from one batch; its loss."""
+        batch = prepared.batch
+        kinds = (self.entities, self.relations)
+        objects = (batch.entities, batch.relations)
+        if self.dense is not None:
+            self.dense.optimizer.zero_grad(set_to_none=True)
+        encoded = [
+            kind.encode(part, ticket) for kind, part, ticket in zip(kinds, objects, prepared.tickets, strict=True)
+        ]
+        (entity_BD, entity_leaves), (relation_BD, relation_leaves) = encoded
+        total = torch.zeros(1, device=entity_BD.device)
+        if batch.head.shape[0]:
+            loss = batch_loss(entity_BD, relation_BD, batch, self.loss)
+            if loss.requires_grad:
+                loss.backward()  # type: ignore[no-untyped-call]
+            total += loss.detach()
+        value = self._reduce(total)
+        self.entities.table.push(self.entities.gradients(batch.entities, entity_leaves), optimizer)
+        self.relations.table.push(self.relations.gradients(batch.relations, relation_leaves), optimizer)
+        if self.dense is not None:
+            self.dense.optimizer.step()
+        return value
+
+    def _reduce(self, total: Tensor) -> float:
+        """Add up dense gradients and the loss over all workers; the loss. Refuses what is not finite."""
+        gradients = [_gradient(parameter) for parameter in self.dense.parameters] if self.dense is not None else []
+        self.communicator.all_reduce([*gradients, total])
+        value = float(total)
+        # What goes wrong in the rows shows in the dense gradients, which sum over all of them.
+        sums = [value, *(float(gradient.sum()) for gradient in gradients)]
+        if not all(math.isfinite(number) for number in sums):
+            raise NotFiniteError(f"the loss or its gradient is not finite (loss {value})")
+        return value
 
 
 def batch_loss(entity_BD: Tensor, relation_BD: Tensor, batch: Batch[Any], loss: Loss) -> Tensor:
@@ -40,54 +105,16 @@ def batch_loss(entity_BD: Tensor, relation_BD: Tensor, batch: Batch[Any], loss: 
     relation = relation_BD[on(device, batch.relation)]
     positive = score(head, relation, tail)
     shared = entity_BD[on(device, batch.shared)]
-    kind = softmax_loss if loss.kind == "softmax" else self_adversarial_loss
+    side = softmax_loss if loss.kind == "softmax" else self_adversarial_loss
     known_tail_mask, known_head_mask = on(device, batch.known_tail_mask), on(device, batch.known_head_mask)
-    weight = on(device, batch.weight)
-    return kind(positive, head + relation, shared, known_tail_mask, weight, loss.margin) + kind(
-        positive, tail - relation, shared, known_head_mask, weight, loss.margin
+    log_weight = on(device, batch.log_weight)
+    return side(positive, head + relation, shared, known_tail_mask, log_weight, loss.margin) + side(
+        positive, tail - relation, shared, known_head_mask, log_weight, loss.margin
     )
 
 
-def gradient_in_place(parameter: Tensor) -> Tensor:
+def _gradient(parameter: Tensor) -> Tensor:
     """The gradient of a parameter: zeros that it keeps, where nothing came back to it."""
     if parameter.grad is None:
         parameter.grad = torch.zeros_like(parameter)
     return parameter.grad
-
-
-class NotFiniteError(DkgeError):
-    """The loss or a gradient is no number any more. Nothing of the batch was applied."""
-
-
-def train_step(
-    model: Dkge,
-    dense: torch.optim.Optimizer,
-    tables: tuple[Table, Table],
-    batch: Batch[ObjectBatch],
-    loss: Loss,
-    optimizer: Optimizer,
-    device: torch.device = CPU,
-    add_up: Callable[[list[Tensor]], None] = lambda tensors: None,
-) -> float:
-    """Learn from one batch; its loss. `add_up` adds tensors of all workers, each of which has a part of the batch."""
-    objects = (batch.entities, batch.relations)
-    leaves = [pull(table, part, device) for table, part in zip(tables, objects, strict=True)]
-    encoders = (model.entity, model.relation)
-    dense.zero_grad(set_to_none=True)
-    total = torch.zeros(1, device=device)
-    if batch.head.shape[0]:
-        entity, relation = (encode(e, leaf, part) for e, leaf, part in zip(encoders, leaves, objects, strict=True))
-        loss_of_part = batch_loss(entity, relation, batch, loss)
-        loss_of_part.backward()  # type: ignore[no-untyped-call]
-        total += loss_of_part.detach()
-    gradients = [gradient_in_place(parameter) for parameter in model.parameters()]
-    add_up([*gradients, total])
-    value = float(total)
-    # Whatever goes wrong in the rows shows in the dense gradients, which sum over all of them.
-    sums = [value, *(float(gradient.sum()) for gradient in gradients)]
-    if not all(math.isfinite(number) for number in sums):
-        raise NotFiniteError(f"the loss or its gradient is not finite (loss {value})")
-    for table, leaf, part in zip(tables, leaves, objects, strict=True):
-        table.push(leaf.gradients(part), optimizer)
-    dense.step()
-    return value

@@ -1,15 +1,14 @@
 """Objects of an online batch: most have a constant o* that is read, some a constant context, few change altogether.
 
-`^c` of existing objects and the AGCNs are frozen, so the hidden features of a context that shows no emerging object are
-the same all night: they are made once, and a step costs a product with them instead of the whole convolution.
+`^c` of existing objects and the AGCNs are frozen, so the hidden features of a context that holds no emerging object are
+the same all night: `prepare` computes them once, and a step costs a product with them instead of the whole convolution.
 
-Shapes: B objects of a batch, D dimensions.
+Shapes: B objects of a batch, M context vertices, D dimensions.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -22,8 +21,12 @@ from dkge_dist.learning.contexts import EntityContexts, HiddenPairs, ObjectBatch
 from dkge_dist.learning.encode import CHUNK, Leaves, encode, features_of, gradient_of
 from dkge_dist.model.dkge import Encoder
 from dkge_dist.model.frozen_contexts import encode_frozen, hidden_features
-from dkge_dist.tables.table import Gradients, Table
+from dkge_dist.online.plan import ObjectPlan
+from dkge_dist.tables.table import Gradients, RowsByField, Table
 from dkge_dist.types import OFFSET, ROW, Array, Field
+
+NOT_TRAINED, CHANGING = 0, -1
+"""Of `OnlineObjects.kind`; numbers from 1 on count the frozen contexts."""
 
 
 class Contexts(Protocol):
@@ -37,142 +40,133 @@ class Contexts(Protocol):
 
 @dataclass(frozen=True)
 class OnlineBatch:
-    """Distinct objects of a batch by how they are encoded, and `order`, which puts the three groups as asked."""
+    """Distinct objects of a batch by how they are encoded; `order` puts the three groups into the order asked for.
+
+    `read`: o* is read. `frozen`: trained, with a constant context. `changing`: trained, with a context that changes.
+    """
 
     read: Array
-    constant: Array
+    frozen: Array
     changing: ObjectBatch
     order: Array
 
-    @cached_property
-    def rows(self) -> dict[Field, Array]:
-        """What it needs of the table: the very same arrays whenever it is asked for, so that they can be announced."""
-        return {Field.JOINT: self.read, Field.KNOWLEDGE: self.trained, Field.CONTEXT: self.changing.vertex_rows}
-
-    @cached_property
+    @property
     def trained(self) -> Array:
         """Those whose `^k` may get a gradient."""
-        return np.concatenate([self.constant, self.changing.rows])
-
-
-@dataclass(frozen=True)
-class OnlineLeaves:
-    """What a batch may have gradients of: `^k` of its trained objects, `^c` that changing contexts show."""
-
-    batch: OnlineBatch
-    knowledge_BD: Tensor
-    context_UD: Tensor
-
-    @property
-    def rows(self) -> Array:
-        """The trained objects."""
-        return self.batch.trained
-
-    @property
-    def changing(self) -> Leaves:
-        """Those of the objects whose context changes."""
-        return Leaves(self.knowledge_BD[self.batch.constant.shape[0] :], self.context_UD)
+        return np.concatenate([self.frozen, self.changing.rows])
 
 
 class OnlineObjects:
-    """One kind of objects during an update. Plays the part of contexts for a batch maker."""
+    """One kind of objects during an update: an `ObjectEncoder` whose contexts are also the source of its batches."""
 
     def __init__(
-        self, encoder: Encoder, table: Table, contexts: Contexts, topology: Topology, trained: Array, emerging: Array
+        self, encoder: Encoder, table: Table, contexts: Contexts, topology: Topology, plan: ObjectPlan
     ) -> None:
-        self.encoder, self.table, self.source, self.topology = encoder, table, contexts, topology
-        self.count = rows = contexts.count
-        self.emerging = np.zeros(rows, bool)
-        self.emerging[emerging] = True
-        # Where each row's constant hidden features are: 0 no trained row, -1 a context that changes, else 1 + number.
-        self.number = np.zeros(rows, np.int32)
-        self.begin, self.hidden_MD = self._prepare(trained)
+        self.encoder, self.table, self.source, self.topology, self.plan = encoder, table, contexts, topology, plan
+        self.count = contexts.count
+        self.emerging = np.zeros(self.count, bool)
+        self.emerging[plan.emerging] = True
+        self.kind = np.zeros(self.count, np.int32)
+        self.kind[plan.trained] = CHANGING
+        self.begin, self.hidden_MD = np.zeros(1, OFFSET), np.empty((0, table.dim), np.float32)
 
-    def _prepare(self, trained: Array) -> tuple[Array, Array]:
-        """Hidden features of all trained objects whose context shows nobody new."""
-        self.number[trained] = -1
-        sizes, parts, known = [np.zeros(1, OFFSET)], [np.empty((0, self._dim), np.float32)], 0
+    def prepare(self) -> None:
+        """Compute the hidden features of all trained objects whose context holds no emerging object."""
+        trained = self.plan.trained
+        sizes, parts, known = [self.begin], [self.hidden_MD], 0
         for first in range(0, trained.shape[0], CHUNK):
             rows = trained[first : first + CHUNK]
-            shown = self.source.batch(rows)
-            assert isinstance(shown.places, RaggedBatch), "online learning runs on ragged contexts"
-            steady = rows[~self._shows_emerging(shown)]
+            batch = self.source.batch(rows)
+            steady = rows[~self._holds_emerging(batch)]
             if not steady.shape[0]:
                 continue
-            batch = shown if steady.shape == rows.shape else self.source.batch(steady)
-            assert isinstance(batch.places, RaggedBatch)
-            self.number[steady] = 1 + known + np.arange(steady.shape[0])
+            if steady.shape != rows.shape:
+                batch = self.source.batch(steady)
+            self.kind[steady] = 1 + known + np.arange(steady.shape[0])
             known += steady.shape[0]
-            sizes.append(np.diff(batch.places.indptr))
-            parts.append(self._hidden(batch, batch.places))
-        return np.cumsum(np.concatenate(sizes)), np.concatenate(parts)
+            sizes.append(np.diff(_ragged(batch).indptr))
+            parts.append(self._hidden(batch))
+        self.begin, self.hidden_MD = np.cumsum(np.concatenate(sizes)), np.concatenate(parts)
 
-    @property
-    def _dim(self) -> int:
-        return int(self.encoder.gate.logits.shape[0])
-
-    def _shows_emerging(self, batch: ObjectBatch) -> Array:
-        """For each object of a batch: does its context show an emerging one (or a path over one)?"""
-        assert isinstance(batch.places, RaggedBatch)
+    def _holds_emerging(self, batch: ObjectBatch) -> Array:
+        """For each object of a batch: does its context hold an emerging one (or a path over one)?"""
+        contexts = _ragged(batch)
         new = self.emerging[batch.vertex_rows]
         if batch.bag is not None and batch.bag_offsets is not None:
             new = np.logical_or.reduceat(new[batch.bag], batch.bag_offsets) if batch.bag.shape[0] else new
-        found: Array = np.logical_or.reduceat(new[batch.places.place_row], batch.places.indptr[:-1])
+        found: Array = np.logical_or.reduceat(new[contexts.place_row], contexts.indptr[:-1])
         return found
 
-    def _hidden(self, batch: ObjectBatch, places: RaggedBatch) -> Array:
+    def _hidden(self, batch: ObjectBatch) -> Array:
         """The last H of every context of a batch, by the frozen convolution."""
         pulled = self.table.pull({Field.CONTEXT: batch.vertex_rows})
         with torch.no_grad():
             features = features_of(torch.from_numpy(pulled[Field.CONTEXT]), batch)
-        return hidden_features(self.encoder.gcn, features, places)
+        return hidden_features(self.encoder.gcn, features, _ragged(batch))
 
     def batch(self, rows: Array, hidden: HiddenPairs | None = None) -> OnlineBatch:
-        """Distinct objects, by how they are encoded. Those whose o* is only read show what they always show."""
-        kind = self.number[rows]
+        """Distinct objects, by how they are encoded. An o* that is only read keeps hidden pairs in its context."""
+        kind = self.kind[rows]
         if hidden is not None:
-            # A context without one of its vertices is none of the constant ones.
+            # A context without one of its vertices is none of the frozen ones.
             seen = (kind > 0) & np.isin(rows, np.concatenate([hidden.one, hidden.other]))
-            kind = np.where(seen, -1, kind)
-        read, constant, changing = (np.flatnonzero(where) for where in (kind == 0, kind > 0, kind < 0))
+            kind = np.where(seen, CHANGING, kind)
+        groups = [np.flatnonzero(where) for where in (kind == NOT_TRAINED, kind > 0, kind == CHANGING)]
+        read, frozen, changing = groups
         order = np.empty(rows.shape[0], OFFSET)
-        order[np.concatenate([read, constant, changing])] = np.arange(rows.shape[0])
-        return OnlineBatch(rows[read], rows[constant], self._shown(rows[changing], hidden), order)
+        order[np.concatenate(groups)] = np.arange(rows.shape[0])
+        return OnlineBatch(rows[read], rows[frozen], self._contexts(rows[changing], hidden), order)
 
-    def _shown(self, rows: Array, hidden: HiddenPairs | None) -> ObjectBatch:
+    def _contexts(self, rows: Array, hidden: HiddenPairs | None) -> ObjectBatch:
         if hidden is None:
             return self.source.batch(rows)
         assert isinstance(self.source, EntityContexts), "only pairs of entities can be hidden"
         return self.source.batch(rows, hidden)
 
-    def encode(self, batch: OnlineBatch) -> tuple[Tensor, OnlineLeaves]:
-        """o* of a batch, and the leaves that collect its gradients."""
-        pulled = self.table.pull(batch.rows)
-        joint, knowledge, context = (torch.from_numpy(pulled[field]) for field in pulled)
-        leaves = OnlineLeaves(batch, knowledge.requires_grad_(), context.requires_grad_())
-        steady = batch.constant.shape[0]
-        parts = [joint]
-        if steady:
-            at = self.number[batch.constant] - 1
+    def rows(self, batch: OnlineBatch) -> RowsByField:
+        """What a batch reads of the table."""
+        return {
+            Field.JOINT: batch.read,
+            Field.KNOWLEDGE: batch.trained,
+            Field.CONTEXT: batch.changing.vertex_rows,
+        }
+
+    def encode(self, batch: OnlineBatch, ticket: int | None = None) -> tuple[Tensor, Leaves]:
+        """o* of a batch, and its leaves: `^k` of trained objects, `^c` of the changing contexts."""
+        pulled = self.table.pull(self.rows(batch), ticket)
+        knowledge, context = (
+            torch.from_numpy(pulled[field]).requires_grad_() for field in (Field.KNOWLEDGE, Field.CONTEXT)
+        )
+        leaves = Leaves(knowledge, context)
+        count = batch.frozen.shape[0]
+        parts = [torch.from_numpy(pulled[Field.JOINT])]
+        if count:
+            at = self.kind[batch.frozen] - 1
             begin, end = self.begin[at], self.begin[at + 1]
-            parts.append(encode_frozen(self.encoder, knowledge[:steady], begin, end, self.hidden_MD))
+            parts.append(encode_frozen(self.encoder, knowledge[:count], begin, end, self.hidden_MD))
         if batch.changing.rows.shape[0]:
-            parts.append(encode(self.encoder, leaves.changing, batch.changing))
+            parts.append(encode(self.encoder, Leaves(knowledge[count:], context), batch.changing))
         return torch.cat(parts)[torch.from_numpy(batch.order)], leaves
 
-    def gradients(self, leaves: OnlineLeaves) -> Gradients:
+    def gradients(self, batch: OnlineBatch, leaves: Leaves) -> Gradients:
         """The gradients that may be applied: of trained `^k`, and of emerging `^c`."""
-        gradients = {Field.KNOWLEDGE: (leaves.rows, gradient_of(leaves.knowledge_BD))}
-        new = self.emerging[leaves.batch.changing.vertex_rows]
+        gradients = {Field.KNOWLEDGE: (batch.trained, gradient_of(leaves.knowledge_BD))}
+        new = self.emerging[batch.changing.vertex_rows]
         if new.any():
-            rows = leaves.batch.changing.vertex_rows[new]
+            rows = batch.changing.vertex_rows[new]
             gradients[Field.CONTEXT] = (rows, np.ascontiguousarray(gradient_of(leaves.context_UD)[new]))
         return gradients
 
     @torch.no_grad()
-    def refresh(self, rows: Array) -> None:
-        """Make o* of trained rows anew."""
-        for first in range(0, rows.shape[0], CHUNK):
-            some = rows[first : first + CHUNK].astype(ROW)
+    def refresh(self) -> None:
+        """Materialise o* of all trained objects."""
+        trained = self.plan.trained
+        for first in range(0, trained.shape[0], CHUNK):
+            some = trained[first : first + CHUNK].astype(ROW)
             values, _ = self.encode(self.batch(some))
             self.table.write(Field.JOINT, some, values.numpy())
+
+
+def _ragged(batch: ObjectBatch) -> RaggedBatch:
+    assert isinstance(batch.contexts, RaggedBatch), "online learning runs on ragged contexts"
+    return batch.contexts

@@ -1,4 +1,4 @@
-"""What an update will touch. In: the diff, the graph after it, who is affected. Out: an `UpdatePlan`. Pure.
+"""What an update will touch. In: the diff, the graph after it, the affected rows. Out: an `UpdatePlan`. Pure.
 
 The plan is the whole write set: an update writes the vectors that it names and no others.
 """
@@ -6,16 +6,17 @@ The plan is the whole write set: an update writes the vectors that it names and 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from dkge_dist.graph.affected import Affected, AffectedBy
 from dkge_dist.graph.diff import Diff
-from dkge_dist.graph.topology import Topology
+from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.selection import triples_of
 from dkge_dist.kernels.triples import canonical, group
-from dkge_dist.types import ROW, Array, Triples
+from dkge_dist.types import ROW, Array, Field, Triples
 
 
 @dataclass(frozen=True)
@@ -26,24 +27,34 @@ class ObjectPlan:
     affected: Array
     removed: Array
 
-    @property
+    @cached_property
     def trained(self) -> Array:
-        """Rows whose `^k` is trained and whose o* is made anew."""
+        """Rows whose `^k` is trained and whose o* is materialised again."""
         return np.union1d(self.emerging, self.affected).astype(ROW)
+
+    @property
+    def write_set(self) -> dict[Field, Array]:
+        """The rows that an update writes, by field."""
+        return {Field.KNOWLEDGE: self.trained, Field.CONTEXT: self.emerging.astype(ROW), Field.JOINT: self.trained}
+
+    @staticmethod
+    def empty() -> ObjectPlan:
+        """No rows."""
+        return ObjectPlan(*(np.empty(0, ROW) for _ in range(3)))
 
 
 @dataclass(frozen=True)
 class UpdatePlan:
-    """Who is emerging, affected and removed, and the train triples to learn."""
+    """Emerging, affected and removed objects, and the train triples to learn."""
 
     entities: ObjectPlan
     relations: ObjectPlan
     triples: Triples
 
-    @property
-    def is_empty(self) -> bool:
-        """Nothing to learn and nobody to write."""
-        return not (self.entities.trained.shape[0] or self.relations.trained.shape[0])
+    @staticmethod
+    def empty() -> UpdatePlan:
+        """Nothing to do."""
+        return UpdatePlan(ObjectPlan.empty(), ObjectPlan.empty(), Triples.empty())
 
     def blocks(self, block_rows: int) -> Array:
         """The blocks of the entity tables that hold rows of the write set."""
@@ -73,7 +84,7 @@ class RelationIndex:
         self.train = train
         self.indptr, self.order = group(train.relation, np.arange(train.count), relations)
 
-    def some(self, relation: int, limit: int, rng: np.random.Generator) -> Triples:
+    def sample(self, relation: int, limit: int, rng: np.random.Generator) -> Triples:
         """Up to `limit` triples of a relation."""
         begin, end = self.indptr[relation : relation + 2]
         if end - begin > limit:
@@ -84,22 +95,22 @@ class RelationIndex:
 def plan_update(
     diff: Diff,
     affected: Affected,
-    now: Topology,
+    graph: TrainingGraph,
     by_relation: RelationIndex,
     affected_by: AffectedBy,
     limit: int,
-    seed: int,
 ) -> UpdatePlan:
-    """The plan for `diff`. `limit` bounds the triples that one object brings; 0 takes them all.
+    """The plan for `diff`, which led to `graph`. `limit` bounds the triples of one object; 0 takes them all.
 
     `affected_by` context is the published definition of affected. Added triples of planned objects are always learnt.
     """
     entities = ObjectPlan(diff.emerging_entities, affected.entities(affected_by).astype(ROW), diff.removed_entities)
     relations = ObjectPlan(diff.emerging_relations, affected.relations(affected_by).astype(ROW), diff.removed_relations)
     most = limit or np.iinfo(np.int64).max
+    seed = graph.sampling.seed
     rng = np.random.default_rng([seed, 4])
-    parts = [triples_of(now.outgoing, now.incoming, entities.trained, most, seed)]
-    parts += [by_relation.some(int(relation), most, rng) for relation in relations.trained]
+    parts = [triples_of(graph.topology.outgoing, graph.topology.incoming, entities.trained, most, seed)]
+    parts += [by_relation.sample(int(relation), most, rng) for relation in relations.trained]
     added = diff.added
     planned = (
         np.isin(added.head, entities.trained)

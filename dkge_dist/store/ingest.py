@@ -1,4 +1,4 @@
-"""Ingest: a source becomes the next snapshot of a store, all of it or nothing."""
+"""Ingest: a source becomes the next snapshot of a store, all of it or nothing. In: Source, Store. Out: Ingested."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
+from typing import Any
 
 from dkge_dist.graph.content import NOTHING, content_after
 from dkge_dist.graph.dictionary import Dictionary, Segment
@@ -20,7 +20,7 @@ from dkge_dist.graph.snapshot import Base, Snapshot
 from dkge_dist.graph.source_diff import SnapshotDiff, by_change, by_splits, by_union
 from dkge_dist.graph.sources.base import Rejects, Source, SourceError
 from dkge_dist.kernels.triples import canonical, distinct_rows, minus
-from dkge_dist.store.manifest import BaseEntry, CurrentEntry, SegmentEntry, SnapshotEntry, SnapshotManifest
+from dkge_dist.store.manifest import BaseEntry, CurrentEntry, Manifest, SegmentEntry, SnapshotEntry, SnapshotManifest
 from dkge_dist.store.parts import save_base, save_change, save_segment
 from dkge_dist.store.storage import Staging, StoreError
 from dkge_dist.store.store import Store
@@ -37,7 +37,7 @@ Names = tuple[Dictionary, Dictionary]
 
 
 class SuspiciousSourceError(DkgeError):
-    """A source that can be read but looks wrong; `--force` takes it all the same."""
+    """A source that can be read but looks wrong; `--force` ingests it all the same."""
 
     def __init__(self, message: str) -> None:
         super().__init__(f"{message}. If that is right, say --force")
@@ -47,7 +47,7 @@ class SuspiciousSourceError(DkgeError):
 class IngestOptions:
     """What a user may say about an ingest beside the source itself.
 
-    `onto` is the snapshot (name or version number) that has to be in force for the source to follow it.
+    `onto` is the snapshot (name or version number) that has to be current for the source to follow it.
     """
 
     name: str | None = None
@@ -59,33 +59,38 @@ class IngestOptions:
 
 @dataclass(frozen=True)
 class Ingested:
-    """What an ingest did. `unchanged`: the store held just this already and no version was made."""
+    """What an ingest did. `unchanged`: the store held just this already and no version was made.
+
+    `before` and `snapshot` are the current snapshot before and after it, `names` entities and relations as the store
+    now has them: an update needs nothing from disk. `rejects` says where the refused lines are.
+    """
 
     manifest: SnapshotManifest
     diff: Diff
+    before: Snapshot
+    snapshot: Snapshot
+    names: Names
     unchanged: bool
     lines: int
     counts: dict[str, int]
     bytes_written: int = 0
-    rejects: Path | None = None
+    rejects: str | None = None
 
 
 def ingest(
-    path: Path,
+    store: Store,
     source: Source,
     options: IngestOptions | None = None,
     progress: Callable[[int, int], None] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Ingested:
-    """Make the next snapshot of the store at `path` out of `source`. On any error the store is as before."""
+    """Make the next snapshot of a store out of `source`. On any error the store is as before."""
     options = options or IngestOptions()
     _check_usage(source, options)
     began = clock()
-    store = Store.open_or_new(path)
-    head = store.head()
+    head, before = store.head(), store.current_snapshot()
     if head is None and source.is_change:
-        raise SourceError(f"{source.path}: a change needs a snapshot to change, and {path} holds none yet")
-    before = store.current_snapshot()
+        raise SourceError(f"{source.path}: a change needs a snapshot to change, and {store} holds none yet")
     parent = store.snapshot(before, head)
     names = store.dictionaries(head)
     rejects = Rejects(options.max_bad_lines)
@@ -96,42 +101,60 @@ def ingest(
         _refuse_suspicious(source, parent, encoded, snapshot_diff)
         _look_for_another_parent(source, store, before, encoded, snapshot_diff, names)
 
-    content = content_after(before.snapshot.content if before else NOTHING, snapshot_diff.diff, *names)
+    diff = snapshot_diff.diff
+    content = content_after(before.snapshot.content if before else NOTHING, diff, *names)
     counts = dict(snapshot_diff.counts + source.counts + Counter(bad_lines=len(rejects.lines)))
     known = _already_there(store, before, options.name, content)
     if known is not None:
         kept = _save_rejects(store, known.version, rejects)
-        return Ingested(known, Diff.none(), True, encoded.count, counts, rejects=kept)
+        # Labels that only a refused or void line has are not stored, so they have no rows.
+        stored = _with_segments(names, [dictionary.segments for dictionary in names])
+        return Ingested(known, Diff.none(), parent, parent, stored, True, encoded.count, counts, rejects=kept)
     if options.onto is not None:
         _refuse_other_parent(source, store, before, options.onto)
 
+    version = head.version + 1 if head else 1
+    facts = {
+        "name": options.name or _free_name(store, source.name, version),
+        "format": source.format,
+        "given_splits": source.brings_splits,
+        "content": content,
+        "counts": counts,
+    }
+    snapshot = parent.after(diff, len(names[0]), len(names[1]))
+    grown = _with_segments(names, [dictionary.grown for dictionary in names])
     store.ensure()
     with store.storage.staging() as staging:
-        snapshot = parent.after(snapshot_diff.diff, len(names[0]), len(names[1]))
-        version = head.version + 1 if head else 1
-        facts = {
-            "name": options.name or _free_name(store, source.name, version),
-            "format": source.format,
-            "given_splits": source.brings_splits,
-            "content": content,
-            "counts": counts,
-        }
-        entry = _save_snapshot(store, staging, before, snapshot, snapshot_diff.diff).model_copy(update=facts)
-        current = head.current if head else CurrentEntry(snapshot=version, model=None)
+        entry = _save_snapshot(store, staging, before, snapshot, diff).model_copy(update=facts)
         manifest = SnapshotManifest(
-            version=version,
-            parent=store.checksum(head.version) if head else None,
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            seconds=round(clock() - began, 3),
-            block_rows=head.block_rows if head else block_rows(len(names[0])),
-            entity_segments=_save_segments(staging, names[0], head.entity_segments if head else []),
-            relation_segments=_save_segments(staging, names[1], head.relation_segments if head else []),
-            current=current.model_copy(update={"snapshot": version}),
-            snapshot=entry,
+            **_following(store, staging, head, names, grown), seconds=round(clock() - began, 3), snapshot=entry
         )
         store.publish(manifest)
     kept = _save_rejects(store, version, rejects)
-    return Ingested(manifest, snapshot_diff.diff, False, encoded.count, counts, staging.written, kept)
+    return Ingested(manifest, diff, parent, snapshot, grown, False, encoded.count, counts, staging.written, kept)
+
+
+def _with_segments(names: Names, segments: list[list[Segment]]) -> Names:
+    """The same dictionaries with other segments."""
+    entities, relations = (Dictionary(some, kind.noun) for kind, some in zip(names, segments, strict=True))
+    return entities, relations
+
+
+def _following(store: Store, staging: Staging, head: Manifest | None, names: Names, grown: Names) -> dict[str, Any]:
+    """What a snapshot on top of `head` says about itself, with its new labels."""
+    version = head.version + 1 if head else 1
+    current = head.current if head else CurrentEntry(snapshot=version, model=None)
+    stored = (head.entity_segments, head.relation_segments) if head else ([], [])
+    entities, relations = (_save_segments(staging, *kind) for kind in zip(names, grown, stored, strict=True))
+    return {
+        "version": version,
+        "parent": store.checksum(head.version) if head else None,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "block_rows": head.block_rows if head else block_rows(len(grown[0])),
+        "entity_segments": entities,
+        "relation_segments": relations,
+        "current": current.model_copy(update={"snapshot": version}),
+    }
 
 
 def _succeed(
@@ -211,11 +234,11 @@ def _gone(diff: Diff) -> int:
 
 
 def _refuse_other_parent(source: Source, store: Store, before: SnapshotManifest | None, onto: str) -> None:
-    """A night that somebody says follows another snapshot than the one in force."""
+    """A source that the user says follows another snapshot than the current one."""
     wanted = store.find_snapshot(onto)
     if before is None or wanted.version != before.version:
         raise StoreError(
-            f"{source.path}: is to follow {_called(wanted)}, but {_called(before)} is in force in {store.path}; "
+            f"{source.path}: is to follow {_called(wanted)}, but {_called(before)} is current in {store}; "
             "nothing was changed"
         )
 
@@ -232,7 +255,7 @@ def _look_for_another_parent(
     snapshot_diff: SnapshotDiff,
     names: Names,
 ) -> None:
-    """A change that finds nothing of what it deletes, unless it is one that was ingested before: that does nothing."""
+    """Refuse a change that finds nothing of what it deletes, unless it changes nothing: it was ingested before."""
     absent = snapshot_diff.counts["already_absent"]
     if not absent or any(change.deleted.count for change in snapshot_diff.diff.splits):
         return
@@ -241,7 +264,7 @@ def _look_for_another_parent(
         gone = canonical(encoded.splits[Split.TRAIN].take(encoded.deleted))
         fits = next((other for other in store.snapshots() if other != before and _holds(store, other, gone)), None)
         raise SuspiciousSourceError(
-            f"{source.path}: none of the {absent:,} triples it deletes is in {_called(before)}, which is in force: "
+            f"{source.path}: none of the {absent:,} triples it deletes is in {_called(before)}, which is current: "
             f"this looks like a change to another snapshot{f', such as {_called(fits)}' if fits else ''}"
         )
 
@@ -263,9 +286,7 @@ def _already_there(
         return before if before is not None and before.snapshot.content == content else None
     taken = store.snapshot_named(name)
     if taken is not None and taken.snapshot.content != content:
-        raise UsageError(
-            f"{store.path}: the name {name!r} is taken by version {taken.version}, which holds other triples"
-        )
+        raise UsageError(f"{store}: the name {name!r} is taken by version {taken.version}, which holds other triples")
     return taken
 
 
@@ -307,18 +328,17 @@ def _fold(store: Store, before: SnapshotManifest, snapshot: Snapshot) -> bool:
     return changed > FOLD_AT_SHARE * whole or len(store.chain(before)) >= FOLD_AFTER_NIGHTS
 
 
-def _save_segments(staging: Staging, names: Dictionary, stored: list[SegmentEntry]) -> list[SegmentEntry]:
+def _save_segments(
+    staging: Staging, before: Dictionary, grown: Dictionary, stored: list[SegmentEntry]
+) -> list[SegmentEntry]:
     """Write the segments that are new; those that were there already keep their parts."""
-    grown: list[Segment] = names.grown
-    kept = sum(1 for old, new in zip(names.segments, grown, strict=False) if old is new)
-    return stored[:kept] + [save_segment(staging, segment) for segment in grown[kept:]]
+    kept = sum(1 for old, new in zip(before.segments, grown.segments, strict=False) if old is new)
+    return stored[:kept] + [save_segment(staging, segment) for segment in grown.segments[kept:]]
 
 
-def _save_rejects(store: Store, version: int, rejects: Rejects) -> Path | None:
+def _save_rejects(store: Store, version: int, rejects: Rejects) -> str | None:
     if not rejects.lines:
         return None
-    path = store.path / "rejects" / f"{version:08d}.txt"
-    path.parent.mkdir(exist_ok=True)
     # Paths may hold bytes that are not UTF-8; they stay what they are.
-    path.write_text("\n".join(rejects.lines) + "\n", encoding="utf-8", errors="surrogateescape")
-    return path
+    data = ("\n".join(rejects.lines) + "\n").encode("utf-8", "surrogateescape")
+    return store.storage.replace(f"rejects/{version:08d}.txt", data)

@@ -1,1 +1,1 @@
-"""Tables of vectors by row, with their optimizer state: the protocol that training speaks, and the in-process table."""
+"""Tables of vectors by row, with their optimizer state: one protocol, the table in this process, and the shard plan."""

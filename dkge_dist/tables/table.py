@@ -1,28 +1,62 @@
-"""The table protocol: what training, updating and evaluation know of where rows live."""
+"""The table protocol: all that learning and evaluation know of where rows live. And the table in this process.
+
+Shapes: Q queries, D dimensions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+import numpy as np
+
+from dkge_dist.kernels.ranks import FilteredCandidates, count_closer, distances_to_rows
+from dkge_dist.store.manifest import PartEntry, TableEntry
+from dkge_dist.store.storage import Staging, Storage
+from dkge_dist.store.tables import load_table, save_delta, save_table
+from dkge_dist.tables.checkpoint import Span, create_files, read_rows, write_rows
+from dkge_dist.tables.initializer import RowInitializer
+from dkge_dist.tables.nearest import Nearest, nearest
 from dkge_dist.tables.shard import Optimizer, Shard
 from dkge_dist.types import Array, Field
 
+RowsByField = Mapping[Field, Array]
 Pulled = dict[Field, Array]
 Gradients = Mapping[Field, tuple[Array, Array]]
+
+COUNTED = (
+    "pull_calls",
+    "push_calls",
+    "write_calls",
+    "rows_pulled",
+    "rows_pushed",
+    "bytes_pulled",
+    "bytes_pushed",
+    "bytes_written",
+)
+"""What the statistics of a shard count since it was opened. Bytes are those that moved between processes."""
 
 
 class Table(Protocol):
     """Rows by their permanent number, wherever they are held."""
 
-    def expect(self, wanted: Mapping[Field, Array]) -> None:
-        """These very arrays will be pulled next but one push at most: a table far away may begin to fetch them.
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
 
-        What is then pulled is as if nobody had expected it. May be called from another thread.
+    @property
+    def dim(self) -> int:
+        """The dimension of the vectors."""
+
+    def prefetch(self, wanted: RowsByField) -> int:
+        """Announce a pull that follows the next push at the latest; the ticket to pull with.
+
+        A remote table begins to fetch the rows. What is then pulled is the same as without a ticket. May be called from
+        another thread.
         """
 
-    def pull(self, wanted: Mapping[Field, Array]) -> Pulled:
+    def pull(self, wanted: RowsByField, ticket: int | None = None) -> Pulled:
         """Copies of the distinct rows asked for, by field."""
 
     def push(self, gradients: Gradients, optimizer: Optimizer) -> None:
@@ -31,11 +65,44 @@ class Table(Protocol):
     def write(self, field: Field, rows: Array, values: Array) -> None:
         """Set rows to given values, such as materialised o*."""
 
-    def save(self, folder: Path) -> None:
+    def reset(self, field: Field, rows: Array, values: Array) -> None:
+        """Set rows of a trained field to start values and forget their optimizer state."""
+
+    def distances(self, query_QD: Array, indptr: Array, rows: Array) -> Array:
+        """L1 distances of joint vectors: of query q to the rows `rows[indptr[q]:indptr[q + 1]]`."""
+
+    def count_closer(
+        self, query_QD: Array, bound_Q: Array, candidates: Array, filtered: FilteredCandidates
+    ) -> tuple[Array, Array]:
+        """How many candidates (ascending rows) are closer to each query than its bound, and how many just as close."""
+
+    def nearest(self, query_QD: Array, candidates: Array, top: int) -> Nearest:
+        """The `top` candidates (ascending rows) nearest to each query, best first; among equals the smaller row."""
+
+    def save_checkpoint(self, folder: Path) -> None:
         """Write the trained fields and their optimizer state into an empty folder."""
 
-    def load(self, folder: Path) -> None:
-        """Go back to what `save` wrote."""
+    def load_checkpoint(self, folder: Path) -> None:
+        """Load what `save_checkpoint` wrote."""
+
+    def save(self, staging: Staging, block_rows: int) -> dict[Field, TableEntry]:
+        """Write all rows as tables of a store, by field."""
+
+    def save_deltas(self, staging: Staging, rows: RowsByField) -> dict[Field, list[PartEntry]]:
+        """Write some rows (ascending) as deltas of a store, by field."""
+
+    def stats(self) -> list[dict[str, int]]:
+        """Calls, rows and bytes by shard (`COUNTED`), and how many rows and bytes it holds."""
+
+    def close(self) -> None:
+        """Release connections. The table is not used afterwards."""
+
+
+class Tables(NamedTuple):
+    """The two tables of a model."""
+
+    entities: Table
+    relations: Table
 
 
 class LocalTable:
@@ -43,27 +110,105 @@ class LocalTable:
 
     def __init__(self, shard: Shard) -> None:
         self.shard = shard
+        self._counts = dict.fromkeys(COUNTED, 0)
 
-    def expect(self, wanted: Mapping[Field, Array]) -> None:
-        """Nothing to do: rows are here."""
+    @classmethod
+    def initialized(cls, initializer: RowInitializer) -> LocalTable:
+        """A table at its start values."""
+        return cls(Shard(initializer.whole()))
 
-    def pull(self, wanted: Mapping[Field, Array]) -> Pulled:
+    @classmethod
+    def stored(
+        cls, storage: Storage, entries: Mapping[Field, TableEntry], rows: int = 0, fields: Iterable[Field] = Field
+    ) -> LocalTable:
+        """Some fields of a stored model, with room for `rows` rows."""
+        return cls(Shard({field: load_table(storage, entries[field], rows) for field in fields}))
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return int(next(iter(self.shard.values.values())).shape[0])
+
+    @property
+    def dim(self) -> int:
+        """The dimension of the vectors."""
+        return int(next(iter(self.shard.values.values())).shape[1])
+
+    def prefetch(self, wanted: RowsByField) -> int:
+        """Nothing to do: the rows are here."""
+        return 0
+
+    def pull(self, wanted: RowsByField, ticket: int | None = None) -> Pulled:
         """Copies of the distinct rows asked for, by field."""
+        self._counts["pull_calls"] += 1
+        self._counts["rows_pulled"] += sum(rows.shape[0] for rows in wanted.values())
         return {field: self.shard.gather(field, rows) for field, rows in wanted.items()}
 
     def push(self, gradients: Gradients, optimizer: Optimizer) -> None:
         """One optimizer step on (distinct rows, gradients) of each field."""
+        self._count_written("push_calls", *(rows for rows, _ in gradients.values()))
         for field, (rows, values) in gradients.items():
             self.shard.step(field, rows, values, optimizer)
 
     def write(self, field: Field, rows: Array, values: Array) -> None:
         """Set rows to given values."""
+        self._count_written("write_calls", rows)
         self.shard.write(field, rows, values)
 
-    def save(self, folder: Path) -> None:
-        """Write the trained fields and their optimizer state into an empty folder."""
-        self.shard.save(folder)
+    def reset(self, field: Field, rows: Array, values: Array) -> None:
+        """Set rows of a trained field to start values and forget their optimizer state."""
+        self._count_written("write_calls", rows)
+        self.shard.reset(field, rows, values)
 
-    def load(self, folder: Path) -> None:
-        """Go back to what `save` wrote."""
-        self.shard.load(folder)
+    def _count_written(self, call: str, *rows: Array) -> None:
+        count = sum(some.shape[0] for some in rows)
+        self._counts[call] += count > 0
+        self._counts["rows_pushed"] += count
+
+    def distances(self, query_QD: Array, indptr: Array, rows: Array) -> Array:
+        """L1 distances of each query to the joint vectors of its own rows."""
+        return distances_to_rows(query_QD, self.shard.values[Field.JOINT], indptr, rows)
+
+    def count_closer(
+        self, query_QD: Array, bound_Q: Array, candidates: Array, filtered: FilteredCandidates
+    ) -> tuple[Array, Array]:
+        """How many candidates are closer to each query than its bound, and how many just as close."""
+        return count_closer(query_QD, bound_Q, self.shard.values[Field.JOINT], candidates, filtered)
+
+    def nearest(self, query_QD: Array, candidates: Array, top: int) -> Nearest:
+        """The `top` candidates nearest to each query."""
+        return nearest(query_QD, self.shard.values[Field.JOINT], candidates, top)
+
+    def save_checkpoint(self, folder: Path) -> None:
+        """Write the trained fields and their optimizer state into an empty folder."""
+        create_files(folder, self.rows, self.dim)
+        write_rows(folder, self.shard, [Span(0, 0, self.rows)])
+
+    def load_checkpoint(self, folder: Path) -> None:
+        """Load what `save_checkpoint` wrote."""
+        read_rows(folder, self.shard, [Span(0, 0, self.rows)], self.rows)
+
+    def save(self, staging: Staging, block_rows: int) -> dict[Field, TableEntry]:
+        """Write all rows as tables of a store, by field."""
+        return {field: save_table(staging, values, block_rows) for field, values in self.shard.values.items()}
+
+    def save_deltas(self, staging: Staging, rows: RowsByField) -> dict[Field, list[PartEntry]]:
+        """Write some rows (ascending) as one delta a field."""
+        return {
+            field: [save_delta(staging, some, self.shard.gather(field, some))]
+            for field, some in rows.items()
+            if some.shape[0]
+        }
+
+    def stats(self) -> list[dict[str, int]]:
+        """Of the one shard that this table is."""
+        held = sum(array.nbytes for array in (*self.shard.values.values(), *self.shard.state.values()))
+        return [{**self._counts, "rows": self.rows, "bytes_held": held}]
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+def joint_table(values: Array) -> LocalTable:
+    """A table of joint vectors alone, for ranks and answers."""
+    return LocalTable(Shard({Field.JOINT: np.ascontiguousarray(values, np.float32)}))

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor
 
-from dkge_dist.learning.batches import Batch
 from dkge_dist.learning.contexts import ObjectBatch
-from dkge_dist.learning.encode import Batches, joint_vectors, rows_of
-from dkge_dist.learning.step import Loss, train_step
+from dkge_dist.learning.encode import ObjectSource, TrainedObjects
+from dkge_dist.learning.prefetch import PreparedBatch
+from dkge_dist.learning.step import DenseParameters, Loss, Step
 from dkge_dist.model.dkge import Dkge
+from dkge_dist.runtime import Communicator
 from dkge_dist.tables.shard import Optimizer
-from dkge_dist.tables.table import Table
+from dkge_dist.tables.table import Tables
 from dkge_dist.types import Array, Field
 
 DENSE, DENSE_STATE = "dense.safetensors", "dense-state.safetensors"
@@ -41,58 +40,63 @@ class Learner:
     def __init__(
         self,
         model: Dkge,
-        tables: tuple[Table, Table],
+        tables: Tables,
         loss: Loss,
         optimizer: Literal["adagrad", "sgd"],
         device: torch.device,
-        add_up: Callable[[list[Tensor]], None] = lambda tensors: None,
+        communicator: Communicator,
     ) -> None:
-        self.add_up = add_up
-        self.model, self.tables, self.loss, self.kind, self.device = model.to(device), tables, loss, optimizer, device
+        self.model, self.tables, self.kind = model.to(device), tables, optimizer
+        self.entities = TrainedObjects(model.entity, tables.entities, device)
+        self.relations = TrainedObjects(model.relation, tables.relations, device)
         kind = torch.optim.Adagrad if optimizer == "adagrad" else torch.optim.SGD
         self.dense = kind(model.parameters(), lr=1.0)
+        dense = DenseParameters(list(model.parameters()), self.dense)
+        self.step = Step(self.entities, self.relations, loss, communicator, dense)
 
-    def learn(self, batch: Batch[ObjectBatch], rates: Rates) -> float:
+    def learn(self, prepared: PreparedBatch[ObjectBatch], rates: Rates) -> float:
         """One step; the loss of the batch."""
         for group in self.dense.param_groups:
             group["lr"] = rates.dense
-        rows = Optimizer(self.kind, rates.rows)
-        return train_step(self.model, self.dense, self.tables, batch, self.loss, rows, self.device, self.add_up)
+        return self.step.learn(prepared, Optimizer(self.kind, rates.rows))
 
-    def expect(self, batch: Batch[ObjectBatch]) -> None:
-        """Say what the next batch will be, so that its rows can be on their way. From any thread."""
-        for table, part in zip(self.tables, (batch.entities, batch.relations), strict=True):
-            table.expect(rows_of(part))
+    def materialise(
+        self, entity_contexts: ObjectSource, relation_contexts: ObjectSource, entities: Array, relations: Array
+    ) -> None:
+        """Write o* of some entities and relations (rows) into the tables."""
+        for objects, contexts, rows in (
+            (self.entities, entity_contexts, entities),
+            (self.relations, relation_contexts, relations),
+        ):
+            for some, values in objects.joint_vectors(contexts, rows):
+                objects.table.write(Field.JOINT, some, values)
 
-    def materialise(self, contexts: tuple[Batches, Batches], rows: tuple[Array, Array]) -> None:
-        """Write o* of some entities and relations into the tables."""
-        encoders = (self.model.entity, self.model.relation)
-        for encoder, table, around, wanted in zip(encoders, self.tables, contexts, rows, strict=True):
-            for some, values in joint_vectors(encoder, table, around, wanted, self.device):
-                table.write(Field.JOINT, some, values)
+    def dense_values(self) -> dict[str, Array]:
+        """Dense parameters by name."""
+        return {name: value.detach().cpu().numpy() for name, value in self.model.state_dict().items()}
 
     def save(self, folder: Path) -> None:
         """Write everything that a later `load` needs to go on as if nothing had happened."""
         parameters = {name: value.detach().cpu() for name, value in self.model.state_dict().items()}
         save_file(parameters, folder / DENSE)
-        sums = {
+        state = {
             f"{number}.{name}": value
-            for number, state in self.dense.state_dict()["state"].items()
-            for name, value in state.items()
+            for number, values in self.dense.state_dict()["state"].items()
+            for name, value in values.items()
             if isinstance(value, torch.Tensor)
         }
-        save_file({name: value.detach().cpu().contiguous() for name, value in sums.items()}, folder / DENSE_STATE)
-        for name, table in zip(("entities", "relations"), self.tables, strict=True):
+        save_file({name: value.detach().cpu().contiguous() for name, value in state.items()}, folder / DENSE_STATE)
+        for name, table in self.tables._asdict().items():
             (folder / name).mkdir()
-            table.save(folder / name)
+            table.save_checkpoint(folder / name)
 
     def load(self, folder: Path) -> None:
-        """Go back to what `save` wrote."""
+        """Load what `save` wrote."""
         self.model.load_state_dict(load_file(folder / DENSE))
         state = self.dense.state_dict()
         for key, value in load_file(folder / DENSE_STATE).items():
             number, _, name = key.partition(".")
             state["state"].setdefault(int(number), {})[name] = value
         self.dense.load_state_dict(state)
-        for name, table in zip(("entities", "relations"), self.tables, strict=True):
-            table.load(folder / name)
+        for name, table in self.tables._asdict().items():
+            table.load_checkpoint(folder / name)

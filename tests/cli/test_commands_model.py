@@ -67,7 +67,7 @@ class TestTrain:
     def test_missing_store_is_an_error_of_every_command(self, tmp_path: Path, run: Run) -> None:
         for command in (["train"], ["update"], ["evaluate"], ["rollback", "1"], ["gc", "--keep", "1"]):
             where = [command[0], tmp_path / "absent", *command[1:], "--json"]
-            assert f"{tmp_path}/absent: no such folder" in error_of(run(*where), 1)
+            assert f"{tmp_path}/absent: no store here yet" in error_of(run(*where), 1)
 
 
 LONG = [*LEARN, "train.max_epochs=20", "train.batch_size=40", "train.patience=0", "train.eval_every=5"]
@@ -217,7 +217,7 @@ class TestNightly:
         assert run("nightly", copy, *night).json["version"] == 4
         before = listing(copy)
         message = error_of(run("nightly", copy, folder / "night2.changes", "--onto", "base", "--json"), 1)
-        assert "is to follow snapshot 'base' (version 1), but snapshot 'night1' (version 3) is in force" in message
+        assert "is to follow snapshot 'base' (version 1), but snapshot 'night1' (version 3) is current" in message
         again = run("nightly", copy, *night)
         assert (again.code, again.json["unchanged"]) == (0, True)
         assert listing(copy) == before

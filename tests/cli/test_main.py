@@ -146,13 +146,13 @@ class TestFailures:
     def test_error_in_a_process_of_its_own(self, tmp_path: Path) -> None:
         ended = dkge("log", tmp_path / "absent", "--json")
         assert ended.code == 1
-        assert ended.json["error"].startswith(f"{tmp_path}/absent: no such folder")
+        assert ended.json["error"].startswith(f"{tmp_path}/absent: no store here yet")
         assert ended.stderr == f"dkge: {ended.json['error']}\n"
 
     def test_errors_leave_stdout_empty(self, tmp_path: Path, run: Run) -> None:
         ended = run("log", tmp_path / "absent")
         assert (ended.code, ended.stdout) == (1, "")
-        assert ended.stderr.startswith(f"dkge: {tmp_path}/absent: no such folder")
+        assert ended.stderr.startswith(f"dkge: {tmp_path}/absent: no store here yet")
 
     @pytest.mark.parametrize(
         ("arguments", "message"),

@@ -23,11 +23,10 @@ from ray.cluster_utils import Cluster
 
 from dkge_dist import api
 from dkge_dist.cluster.session import SPARE_BYTES, Place, shard_actors
-from dkge_dist.store.models import FIELDS
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import load_table
 from dkge_dist.tables.plan import ShardPlan
-from dkge_dist.types import DkgeError
+from dkge_dist.types import DkgeError, Field
 from tests.graphs import listing, movies, write_changes, write_tsv
 
 WORDS = [
@@ -129,7 +128,7 @@ def content(store: Path) -> dict[str, Any]:
     return {
         f"{kind}.{field}": load_table(opened.storage, tables[field])
         for kind, tables in (("entities", model.entities), ("relations", model.relations))
-        for field in FIELDS
+        for field in Field
     }
 
 

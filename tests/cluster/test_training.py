@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cli.test_cli import Ended, dkge
 
 from dkge_dist import api
 from dkge_dist.store.manifest import ModelEntry
-from dkge_dist.store.models import load_history, load_learnt
 from dkge_dist.store.store import Store
 from dkge_dist.training.trainer import StoppedError
 from dkge_dist.types import DkgeError
-from tests.cli.test_cli import Ended, dkge
 from tests.graphs import assert_sound, head, movies, write_tsv
+from tests.weights import load_history, load_weights
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.timeout(600)]
 
@@ -139,7 +139,7 @@ def test_a_training_stopped_here_is_finished_by_two_workers(store: Path, trained
     assert report["resumed"]
     assert (report["version"], report["epochs"], report["shards"], report["workers"]) == (2, 3, 2, 2)
     assert report["triples_per_second"] > 0
-    alone, both = (load_learnt(Store.open(path), model(path)) for path in (trained_here["short"], store))
+    alone, both = (load_weights(Store.open(path), model(path)) for path in (trained_here["short"], store))
     for kind in ("entities", "relations", "dense"):
         for name, values in getattr(both, kind).items():
             assert np.isfinite(values).all()

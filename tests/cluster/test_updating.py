@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from dkge_dist.cluster.ranking import ShardedJoint
 
 from dkge_dist import api
 from dkge_dist.cli.main import main
-from dkge_dist.cluster.ranking import ShardedJoint
 from dkge_dist.evaluation.link_prediction import Joint, rank
 from dkge_dist.store.manifest import ModelManifest
-from dkge_dist.store.models import FIELDS
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import BlockIndex, load_delta, load_table
 from dkge_dist.tables.plan import ShardPlan
-from dkge_dist.types import ROW, DkgeError, Split, UsageError
+from dkge_dist.types import ROW, DkgeError, Field, Split, UsageError
 from tests.graphs import Labelled, assert_same_vectors, assert_sound, listing, vectors, write_changes, write_tsv
+from tests.weights import load_weights
 
 pytestmark = [pytest.mark.usefixtures("one_thread", "ray_here"), pytest.mark.timeout(600)]
 
@@ -119,7 +119,7 @@ def test_a_written_shard_writes_one_part_a_field(
     count = shards or 1
     assert report["shards_total"] == count
     touched = set()
-    for field in FIELDS:
+    for field in Field:
         table = entry.entities[field]
         owners = []
         for part in table.deltas:
@@ -178,7 +178,7 @@ def test_a_change_within_one_block_reaches_one_shard_of_sixteen(trained: Path, t
     assert_same_vectors(vectors(store, 4), vectors(alone, 4))
     after = model(store)
     assert listing(store / "parts").items() >= parts.items() >= before.items(), "what was there is untouched"
-    for field in FIELDS:
+    for field in Field:
         mine, theirs = after.model.entities[field], base.model.entities[field]
         assert mine.base == theirs.base
         assert BlockIndex(opened.storage, mine).parts == BlockIndex(opened.storage, theirs).parts
@@ -234,13 +234,13 @@ def test_answers_over_shards_are_those_of_one_piece(
 @pytest.fixture(scope="module")
 def with_ties(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model whose entities have few different places, so that many are just as far."""
-    from dkge_dist.store.models import ModelMetadata, load_learnt, publish_model, save_model, save_small
+    from dkge_dist.store.models import ModelMetadata, publish_model, save_model, save_small
     from dkge_dist.store.tables import save_table
 
     store = Path(shutil.copytree(trained, tmp_path_factory.mktemp("ties") / "store"))
     opened = Store.open(store)
     entry = opened.find_model().model
-    learnt = load_learnt(opened, entry)
+    learnt = load_weights(opened, entry)
     rng = np.random.default_rng(0)
     for tables in (learnt.entities, learnt.relations):
         tables["joint"] = rng.integers(0, 2, tables["joint"].shape).astype(np.float32)
@@ -262,6 +262,7 @@ def test_ties_are_broken_the_same_wherever_rows_lie(with_ties: Path) -> None:
 def test_single_ranks_agree_and_rows_come_in_the_order_they_were_asked_for(with_ties: Path) -> None:
     """Not only their means."""
     from dkge_dist.api.tables import sharded
+
     from dkge_dist.cluster.session import Place
     from dkge_dist.tables.shard import Field
 

@@ -11,9 +11,9 @@ import pytest
 import dkge_dist
 from dkge_dist.api import updating
 from dkge_dist.online.plan import ObjectPlan, UpdatePlan
-from dkge_dist.store.models import load_learnt
 from dkge_dist.store.store import Store
 from dkge_dist.types import Array
+from tests.weights import load_weights
 
 SOURCE = Path(__file__).parents[3] / "shared/data/YAGO-3SP"
 
@@ -47,7 +47,7 @@ def test_nothing_but_the_write_set_moves(preset: str, tmp_path: Path, monkeypatc
     monkeypatch.setattr(updating, "plan_update", lambda *given: plans.append(plan_update(*given)) or plans[-1])
     report = dkge_dist.update(store)
     opened = Store.open(store)
-    before, after = (load_learnt(opened, opened.model_manifest(v).model) for v in (base["version"], report["version"]))
+    before, after = (load_weights(opened, opened.model_manifest(v).model) for v in (base["version"], report["version"]))
 
     assert report["emerging_entities"] == 139
     if preset == "paper":

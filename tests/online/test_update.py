@@ -17,11 +17,12 @@ from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.learning.contexts import EntityContexts, RelationContexts
 from dkge_dist.learning.encode import joint_of
 from dkge_dist.model.dkge import Dkge
-from dkge_dist.store.models import load_dense, load_learnt
+from dkge_dist.store.models import load_dense
 from dkge_dist.store.store import Store
 from dkge_dist.tables.shard import Shard
 from dkge_dist.tables.table import LocalTable
 from dkge_dist.types import ROW, DkgeError, Field, Split
+from tests.weights import load_weights
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -70,7 +71,7 @@ def some_train(store: Path, count: int) -> list[str]:
 
 def learnt(store: Path, version: int):
     opened = Store.open(store)
-    return load_learnt(opened, opened.model_manifest(version).model)
+    return load_weights(opened, opened.model_manifest(version).model)
 
 
 def recomputed(store: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -86,7 +87,7 @@ def recomputed(store: Path) -> tuple[np.ndarray, np.ndarray]:
     sampling = Sampling(model.model.settings["seed"], 35, 1)
     dense = Dkge(settings.model.dim, 1, 1)
     dense.load_state_dict({k: torch.from_numpy(v) for k, v in load_dense(opened, model.model.dense).items()})
-    values = load_learnt(opened, model.model)
+    values = load_weights(opened, model.model)
     out = []
     for encoder, kind, alive, contexts in (
         (dense.entity, values.entities, snapshot.entities_alive, EntityContexts(topology, names[0].digests, sampling)),
@@ -189,7 +190,7 @@ def test_an_update_that_was_overtaken_does_not_bring_an_older_model_back(store: 
             night(tmp_path / "n2.changes", store, ADDED[2:], [])
             newer[0] = dkge_dist.update(store)["version"]
 
-    with pytest.raises(DkgeError, match="came into force while version 2 was being updated; nothing was changed"):
+    with pytest.raises(DkgeError, match="became current while version 2 was being updated; nothing was changed"):
         dkge_dist.update(store, progress=overtaken)
     assert dkge_dist.log(store)["versions"][-1]["version"] == newer[0]
 

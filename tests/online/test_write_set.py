@@ -13,12 +13,12 @@ import pytest
 
 import dkge_dist
 from dkge_dist.learning.batches import BatchMaker
-from dkge_dist.store.models import load_learnt
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import load_delta
 from dkge_dist.types import Split
 from tests import reference
 from tests.graphs import Labelled, write_changes, write_tsv
+from tests.weights import load_weights
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -97,7 +97,7 @@ def test_just_the_rows_of_the_definition_are_written(preset: str, seed: int, tmp
     assert (report["removed_relations"], report["emerging_relations"], report["removed_entities"]) == (1, 1, 1)
     opened = Store.open(store)
     model = opened.model_manifest(report["version"]).model
-    before, after = (load_learnt(opened, opened.model_manifest(v).model) for v in (2, report["version"]))
+    before, after = (load_weights(opened, opened.model_manifest(v).model) for v in (2, report["version"]))
     assert all(digest(before.dense[name]) == digest(after.dense[name]) for name in before.dense)
     for kind, (emerging, affected) in expected(store, night, literal=preset == "paper").items():
         tables = getattr(model, kind)

@@ -220,7 +220,7 @@ class TestClear:
         assert not {*kept, 5, 6} & set(report["cleared_versions"])
         for version in report["cleared_versions"]:
             with pytest.raises(
-                StoreError, match=f"version {version}, in force at {version}, was cleared away by `dkge gc`"
+                StoreError, match=f"version {version}, current at {version}, was cleared away by `dkge gc`"
             ):
                 api.rollback(store, version)
         night(store, 3)
@@ -247,7 +247,7 @@ class TestClear:
     def test_cleared_versions_are_refused(self, store: Path) -> None:
         report = api.gc(store, keep=1, grace_hours=0)
         assert report["cleared_versions"] == [2, 4]
-        cleared = "version 2(, in force at 2,)? was cleared away by `dkge gc`"
+        cleared = "version 2(, current at 2,)? was cleared away by `dkge gc`"
         for ask in (lambda: api.evaluate(store, version="2"), lambda: api.answer(store, "e1", "r1", version="2"),
                     lambda: api.rollback(store, 2), lambda: api.export(store, store / "x", version="2")):  # fmt: skip
             with pytest.raises(StoreError, match=cleared):
@@ -406,7 +406,7 @@ class TestClear:
         assert_same_vectors(vectors(store, 6), before)
 
     def test_an_empty_folder_is_no_store(self, tmp_path: Path) -> None:
-        with pytest.raises(StoreError, match="not a store"):
+        with pytest.raises(StoreError, match="no store here yet"):
             api.gc(tmp_path, keep=1)
         with pytest.raises(StoreError, match="at least one version"):
             api.gc(tmp_path, keep=0)

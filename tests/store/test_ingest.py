@@ -8,23 +8,36 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from dkge_dist import api
+from dkge_dist.graph.holdout import HeldOut
+from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.sources import files
 from dkge_dist.graph.sources.base import SourceError
-from dkge_dist.store.ingest import FOLD_AFTER_NIGHTS, SuspiciousSourceError, block_rows
+from dkge_dist.graph.sources.detect import open_source
+from dkge_dist.store.ingest import (
+    FOLD_AFTER_NIGHTS,
+    Ingested,
+    IngestOptions,
+    SuspiciousSourceError,
+    block_rows,
+    ingest,
+)
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
 from dkge_dist.types import DkgeError, Split, UsageError
 from tests.graphs import (
     Labelled,
+    Names,
     assert_sound,
     content,
     everything,
     head,
+    labelled,
     lines,
     listing,
     movies,
@@ -435,7 +448,7 @@ class TestGuards:
         with pytest.raises(SuspiciousSourceError) as refused:
             api.ingest(store, night)
         assert str(refused.value).startswith(
-            f"{night}: none of the 5 triples it deletes is in snapshot 'base' (version 1), which is in force: "
+            f"{night}: none of the 5 triples it deletes is in snapshot 'base' (version 1), which is current: "
             "this looks like a change to another snapshot, such as snapshot 'night1' (version 2)."
         )
         assert listing(store) == before
@@ -455,7 +468,7 @@ class TestGuards:
             with pytest.raises(StoreError) as refused:
                 api.ingest(store, night2, onto=wrong, force=True)
             assert str(refused.value) == (
-                f"{night2}: is to follow snapshot 'base' (version 1), but snapshot 'night1' (version 2) is in force "
+                f"{night2}: is to follow snapshot 'base' (version 1), but snapshot 'night1' (version 2) is current "
                 f"in {store}; nothing was changed"
             )
         assert listing(store) == before
@@ -589,6 +602,70 @@ def test_a_full_disk_leaves_the_versions_as_they_were(
     assert failed >= 5
     assert api.ingest(store, source)["version"] == 2
     assert_sound(store)
+
+
+class TestIngested:
+    """What an ingest hands on: an update after it needs nothing from disk."""
+
+    def ingested(self, store: Store, source: Path, **options: Any) -> Ingested:
+        return ingest(store, open_source(source, "auto"), IngestOptions(**options))
+
+    def assert_same_graph(self, found: Snapshot, names: Names, path: Path, version: str) -> None:
+        for split in Split:
+            assert labelled(found.triples(split), names) == content(path, version)[split]
+        stored = Store.open(path).snapshot(Store.open(path).find_snapshot(version), head(path))
+        assert (found.entity_rows, found.relation_rows) == (stored.entity_rows, stored.relation_rows)
+        assert np.array_equal(found.entities_alive, stored.entities_alive)
+        assert np.array_equal(found.relations_alive, stored.relations_alive)
+
+    def assert_same_names(self, found: Names, path: Path) -> None:
+        for mine, stored in zip(found, Store.open(path).dictionaries(head(path)), strict=True):
+            assert (mine.noun, len(mine)) == (stored.noun, len(stored))
+            assert mine.labels(np.arange(len(mine))) == stored.labels(np.arange(len(stored)))
+            assert np.array_equal(mine.digests, stored.digests)
+
+    def test_first(self, tmp_path: Path) -> None:
+        store = Store.open_or_new(tmp_path / "store")
+        done = self.ingested(store, write_tsv(tmp_path / "base.tsv", movies(40)), held_out=HeldOut(3, 3))
+        assert done.before.triple_count == 0
+        self.assert_same_graph(done.snapshot, done.names, tmp_path / "store", "base")
+        self.assert_same_names(done.names, tmp_path / "store")
+        assert store.head() == done.manifest == head(tmp_path / "store")
+
+    def test_nights_in_a_store_that_is_opened_once(self, tmp_path: Path, store: Path) -> None:
+        opened = Store.open(store)
+        known = movies(200)
+        for number in range(1, 5):
+            before = {*known}
+            come, gone = movies(10 * number, first=200 * number), known[:7]
+            known = [triple for triple in known if triple not in gone] + come
+            done = self.ingested(opened, write_changes(tmp_path / f"{number}.changes", come, gone), name=f"n{number}")
+            assert (done.unchanged, done.manifest.version) == (False, number + 1)
+            assert opened.head() == done.manifest
+            assert labelled(done.before.triples(Split.TRAIN), done.names) == before
+            assert labelled(done.diff.added, done.names) == {*come}
+            assert labelled(done.diff.deleted, done.names) == {*gone}
+            self.assert_same_graph(done.snapshot, done.names, store, f"n{number}")
+            self.assert_same_names(done.names, store)
+        assert_sound(store)
+
+    def test_unchanged(self, tmp_path: Path, store: Path) -> None:
+        """Labels that came with triples that change nothing are not stored: they have no rows."""
+        source = write_changes(tmp_path / "night.changes", deleted=[("nobody", "nothing", "nowhere")])
+        done = self.ingested(Store.open(store), source, force=True)
+        assert (done.unchanged, done.manifest.version, done.diff.is_empty) == (True, 1, True)
+        self.assert_same_names(done.names, store)
+        for snapshot in (done.before, done.snapshot):
+            self.assert_same_graph(snapshot, done.names, store, "base")
+
+    def test_repeated_after_others(self, tmp_path: Path, store: Path) -> None:
+        """The snapshot of that name is not the current one; what is handed on is."""
+        monday = write_tsv(tmp_path / "monday.tsv", movies(202))
+        api.ingest(store, monday, name="monday")
+        api.ingest(store, write_tsv(tmp_path / "tuesday.tsv", movies(204)), name="tuesday")
+        done = self.ingested(Store.open(store), monday, name="monday")
+        assert (done.unchanged, done.manifest.snapshot.name) == (True, "monday")
+        self.assert_same_graph(done.snapshot, done.names, store, "tuesday")
 
 
 class TestFolding:

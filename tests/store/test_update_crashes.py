@@ -236,7 +236,7 @@ def test_two_at_once(store: Path, tmp_path: Path) -> None:
         if code == 0:
             assert report["version"] == 4
         else:
-            assert "version 4 came into force while version 2 was being updated" in report["error"]
+            assert "version 4 became current while version 2 was being updated" in report["error"]
     versions = Store.open(store).versions()
     assert versions == [1, 2, 3, 4]
     assert head(store).current.model == versions[-1]
@@ -293,7 +293,7 @@ print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child i
     ("step", "told"),
     [
         ("ingest", "version 4 was published by another writer meanwhile (snapshot 'night2'); nothing was changed"),
-        ("update", "version 5 came into force while version 2 was being updated; nothing was changed"),
+        ("update", "version 5 became current while version 2 was being updated; nothing was changed"),
     ],
 )
 def test_of_two_nightly_runs_at_once_one_wins_and_the_other_names_it(

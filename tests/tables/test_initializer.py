@@ -6,11 +6,11 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dkge_dist.tables.initializer import RowInitializer, initial_rows
 from dkge_dist.tables.plan import ShardPlan
-from dkge_dist.tables.shard import TRAINED, RowInitializer, initial_rows
-from dkge_dist.types import Field
+from dkge_dist.types import TRAINED, Array, Field
 
-starts = st.builds(
+initializers = st.builds(
     RowInitializer,
     st.tuples(st.integers(0, 2**63), st.integers(0, 1)),
     st.integers(1, 70),
@@ -19,38 +19,53 @@ starts = st.builds(
 )
 
 
-def drawn_at_once(start: RowInitializer) -> dict[Field, np.ndarray]:
-    """One generator, all rows of one field after the other: as they were drawn before there were shards."""
+def drawn_at_once(start: RowInitializer) -> dict[Field, Array]:
+    """One generator, all rows of one field after the other."""
     rng = np.random.default_rng(list(start.seed))
     return {field: initial_rows(start.rows, start.dim, rng, start.scale) for field in TRAINED}
 
 
-@given(starts, st.data())
-def test_a_run_of_rows_equals_those_of_the_whole_table(start: RowInitializer, data: st.DataObject) -> None:
+@given(initializers, st.data())
+def test_a_block_equals_its_rows_of_the_whole_table(start: RowInitializer, data: st.DataObject) -> None:
     whole = drawn_at_once(start)
     first = data.draw(st.integers(0, start.rows))
     count = data.draw(st.integers(0, start.rows - first))
     for field in TRAINED:
-        assert np.array_equal(start.run(field, first, count), whole[field][first : first + count])
+        assert np.array_equal(start.block(field, first, count), whole[field][first : first + count])
 
 
-@given(starts, st.integers(0, 4).map(lambda power: 2**power), st.integers(1, 5))
-def test_shards_fill_themselves_with_the_whole_table(start: RowInitializer, block: int, shards: int) -> None:
+@given(initializers)
+def test_the_whole_table_has_zeros_for_joint_vectors(start: RowInitializer) -> None:
+    expected = {**drawn_at_once(start), Field.JOINT: np.zeros((start.rows, start.dim), np.float32)}
+    found = start.whole()
+    assert found.keys() == set(Field)
+    for field, values in found.items():
+        assert values.dtype == np.float32
+        assert np.array_equal(values, expected[field])
+
+
+@given(initializers, st.integers(0, 4).map(lambda power: 2**power), st.integers(1, 5))
+def test_shards_initialize_their_rows_of_the_whole_table(start: RowInitializer, block: int, shards: int) -> None:
     plan = ShardPlan(start.rows, block, shards)
     for field, whole in drawn_at_once(start).items():
         for shard in range(shards):
-            runs = [start.run(field, int(b) * block, plan.block_size(int(b))) for b in plan.blocks(shard)]
-            made = np.concatenate([*runs, np.empty((0, start.dim), np.float32)])
+            blocks = [start.block(field, span.first, span.size) for span in plan.spans(shard)]
+            made = np.concatenate([*blocks, np.empty((0, start.dim), np.float32)])
             assert np.array_equal(made, whole[plan.held(shard)])
 
 
 def test_values_lie_within_their_bounds_and_differ_by_seed_and_field() -> None:
     start = RowInitializer((7, 0), 500, 16, 1.0)
-    values = [start.run(field, 0, 500) for field in TRAINED]
+    values = [start.block(field, 0, 500) for field in TRAINED]
     for some in values:
         assert some.dtype == np.float32
         assert np.abs(some).max() <= 6 / 4
         assert np.abs(some).max() > 0.99 * 6 / 4
         assert abs(float(some.mean())) < 0.05
     assert not (values[0] == values[1]).any(1).any()
-    assert not (values[0] == start._replace(seed=(7, 1)).run(Field.KNOWLEDGE, 0, 500)).any(1).any()
+    assert not (values[0] == start._replace(seed=(7, 1)).block(Field.KNOWLEDGE, 0, 500)).any(1).any()
+
+
+def test_the_scale_is_a_factor() -> None:
+    one, tenth = (RowInitializer((7, 0), 50, 16, scale).block(Field.CONTEXT, 0, 50) for scale in (1.0, 0.1))
+    np.testing.assert_allclose(tenth, 0.1 * one, rtol=1e-6)

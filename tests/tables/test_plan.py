@@ -1,4 +1,4 @@
-"""Every row is in exactly one shard, at a place of its own; the plan agrees with itself, for any number of shards."""
+"""Every row is in exactly one shard, at a local row of its own; the plan agrees with itself, whatever the shards."""
 
 from __future__ import annotations
 
@@ -15,47 +15,54 @@ plans = st.builds(
 
 
 def held_slowly(plan: ShardPlan) -> list[list[int]]:
-    """Block after block to one shard after the other, like cards."""
-    hands: list[list[int]] = [[] for _ in range(plan.shards)]
+    """Block after block to one shard after the other, round robin."""
+    held: list[list[int]] = [[] for _ in range(plan.shards)]
     for block, first in enumerate(range(0, plan.rows, plan.block_rows)):
-        hands[block % plan.shards] += range(first, min(first + plan.block_rows, plan.rows))
-    return hands
+        held[block % plan.shards] += range(first, min(first + plan.block_rows, plan.rows))
+    return held
 
 
 @given(plans)
-def test_rows_are_dealt_block_by_block(plan: ShardPlan) -> None:
-    hands = held_slowly(plan)
-    assert [plan.held(shard).tolist() for shard in range(plan.shards)] == hands
-    assert [plan.size(shard) for shard in range(plan.shards)] == [len(hand) for hand in hands]
-    assert sorted(row for hand in hands for row in hand) == list(range(plan.rows))
-    for shard, hand in enumerate(hands):
-        assert plan.blocks(shard).tolist() == sorted({row // plan.block_rows for row in hand})
-        assert sum(plan.block_size(int(block)) for block in plan.blocks(shard)) == len(hand)
+def test_blocks_go_to_the_shards_round_robin(plan: ShardPlan) -> None:
+    expected = held_slowly(plan)
+    assert [plan.held(shard).tolist() for shard in range(plan.shards)] == expected
+    assert [plan.size(shard) for shard in range(plan.shards)] == [len(rows) for rows in expected]
+    assert sorted(row for rows in expected for row in rows) == list(range(plan.rows))
+    for shard, rows in enumerate(expected):
+        assert plan.blocks(shard).tolist() == sorted({row // plan.block_rows for row in rows})
+        assert sum(plan.block_size(int(block)) for block in plan.blocks(shard)) == len(rows)
         assert plan.held(shard).dtype == ROW
 
 
 @given(plans)
-def test_places_are_dense_and_rise_with_rows(plan: ShardPlan) -> None:
-    dealt = plan.partition(np.arange(plan.rows, dtype=ROW))
+def test_spans_are_the_blocks_of_a_shard_one_after_the_other(plan: ShardPlan) -> None:
+    for shard, rows in enumerate(held_slowly(plan)):
+        found = [(local + n, first + n) for local, first, size in plan.spans(shard) for n in range(size)]
+        assert found == list(enumerate(rows))
+
+
+@given(plans)
+def test_local_rows_are_dense_and_rise_with_rows(plan: ShardPlan) -> None:
+    partitioned = plan.partition(np.arange(plan.rows, dtype=ROW))
     for shard in range(plan.shards):
-        mine = dealt.of(shard)
-        assert dealt.places[mine].tolist() == list(range(plan.size(shard)))
-        assert dealt.order[mine].tolist() == plan.held(shard).tolist()
+        mine = partitioned.of(shard)
+        assert partitioned.local[mine].tolist() == list(range(plan.size(shard)))
+        assert partitioned.order[mine].tolist() == plan.held(shard).tolist()
 
 
 @given(plans.filter(lambda plan: plan.rows > 0), st.data())
 def test_a_row_is_found_where_it_is_held(plan: ShardPlan, data: st.DataObject) -> None:
     rows = data.draw(st.lists(st.integers(0, plan.rows - 1), max_size=50))
-    dealt = plan.partition(np.array(rows, ROW))
+    partitioned = plan.partition(np.array(rows, ROW))
     seen = {}
     for shard in range(plan.shards):
-        mine = dealt.of(shard)
+        mine = partitioned.of(shard)
         held = plan.held(shard)
-        for number, place in zip(dealt.order[mine].tolist(), dealt.places[mine].tolist(), strict=True):
+        for number, local in zip(partitioned.order[mine].tolist(), partitioned.local[mine].tolist(), strict=True):
             assert number not in seen
-            seen[number] = int(held[place])
+            seen[number] = int(held[local])
     assert [seen[number] for number in range(len(rows))] == rows
-    assert dealt.shards() == sorted({row // plan.block_rows % plan.shards for row in rows})
+    assert partitioned.shards() == sorted({row // plan.block_rows % plan.shards for row in rows})
 
 
 @given(plans, st.integers(0, 200))

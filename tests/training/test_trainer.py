@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from dkge_dist.api.training import Prepared, prepare
 
 from dkge_dist import api
-from dkge_dist.api.training import Prepared, prepare
 from dkge_dist.config import Settings, load_settings
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.learning.batches import Batch, BatchMaker
 from dkge_dist.learning.encode import joint_of
-from dkge_dist.store.models import load_history, load_learnt
 from dkge_dist.store.store import Store
 from dkge_dist.tables.shard import TRAINED
 from dkge_dist.tables.table import LocalTable
@@ -30,6 +29,7 @@ from dkge_dist.training.learner import Learner
 from dkge_dist.training.trainer import DivergedError, Listener, Measure, Progress, StoppedError, Trainer
 from dkge_dist.types import Array, DkgeError, Field, Split
 from tests.graphs import Chain, Labelled, assert_sound, head, movies, write_tsv
+from tests.weights import load_history, load_weights
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -98,8 +98,7 @@ def trainer(
 
 
 def run(one: Trainer) -> Progress:
-    with one.checkpoints.locked():
-        return one.run()
+    return one.run()
 
 
 def state(learner: Learner) -> State:
@@ -424,8 +423,7 @@ def test_a_first_epoch_without_any_loss_is_no_yardstick(tmp_path: Path) -> None:
     words = [*PAPER, "train.margin=0"]
     one = trainer(tmp_path, words)
     before = Progress(epoch=1, epochs_planned=3, history=[{"epoch": 1, "loss": 0.0, "triples_per_second": 1}])
-    with one.checkpoints.locked():
-        one.checkpoints.save("last", one.learner.save, asdict(before))
+    one.checkpoints.save("last", one.learner.save, asdict(before))
     progress = run(one)
     assert progress.epoch == 3
     assert progress.history[1]["loss"] > 0
@@ -500,7 +498,7 @@ def graph(tmp_path: Path) -> Path:
 
 def published(store: Path) -> dict[str, np.ndarray]:
     opened = Store.open(store)
-    learnt = load_learnt(opened, opened.find_model().model)
+    learnt = load_weights(opened, opened.find_model().model)
     tables = (("e", learnt.entities), ("r", learnt.relations), ("d", learnt.dense))
     return {f"{kind}-{name}": values for kind, group in tables for name, values in group.items()}
 

@@ -1,0 +1,303 @@
+"""The public functions. Each returns what its command prints with --json.
+
+The module of a job is imported when it runs: nobody waits for torch to see a log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from dkge_dist.config import load_settings, settings_of_model
+from dkge_dist.jobs.report import CallbackMonitor, PathLike, ProgressCallback, Report, StopCallback
+from dkge_dist.jobs.runtimes import ClusterOptions, choose_runtime
+from dkge_dist.store.store import Store
+from dkge_dist.types import Field, UsageError
+
+if TYPE_CHECKING:
+    import zarr
+
+
+def synth(
+    out: PathLike,
+    preset: str = "demo",
+    *,
+    entities: int | None = None,
+    triples: int | None = None,
+    nights: int | None = None,
+    seed: int | None = None,
+    full: bool = False,
+    progress: ProgressCallback | None = None,
+) -> Report:
+    """Write a synthetic evolving movie graph to the folder `out`.
+
+    Sizes that are given replace those of the preset, the others keep their proportion; `full` writes every night as a
+    whole snapshot too, beside its changes.
+    """
+    from dkge_dist.jobs import synth as job
+
+    return job.synth(Path(out), preset, (entities, triples, nights, seed), full, progress)
+
+
+def ingest(
+    store: PathLike,
+    source: PathLike,
+    *,
+    format: str = "auto",
+    name: str | None = None,
+    valid: int | None = None,
+    test: int | None = None,
+    force: bool = False,
+    max_bad_lines: int = 0,
+    onto: str | None = None,
+    released_after: int | None = None,
+    key: Literal["id", "name"] = "id",
+    literals: bool = True,
+    progress: ProgressCallback | None = None,
+) -> Report:
+    """Make the next snapshot of `store` out of `source`; on any error the store is as before.
+
+    With `onto` (a name or version number) it is refused unless that snapshot is current.
+    """
+    from dkge_dist.graph.holdout import HeldOut
+    from dkge_dist.graph.sources.detect import SourceOptions, open_source
+    from dkge_dist.jobs import ingest as job
+    from dkge_dist.store.ingest import IngestOptions
+
+    reader = open_source(Path(source), format, SourceOptions(released_after, key, literals))
+    options = IngestOptions(name, HeldOut(valid, test), force, max_bad_lines, onto)
+    return job.ingest(Store.open_or_new(store), reader, options, progress)[0]
+
+
+def train(
+    store: PathLike,
+    *,
+    snapshot: str | None = None,
+    preset: str = "default",
+    config: PathLike | None = None,
+    settings: Iterable[str] = (),
+    fresh: bool = False,
+    tensorboard: PathLike | None = None,
+    shards: int | None = None,
+    workers: int = 1,
+    address: str | None = None,
+    wait_seconds: float | None = None,
+    progress: ProgressCallback | None = None,
+    stop: StopCallback | None = None,
+) -> Report:
+    """Learn a snapshot (the current one by default) from scratch and publish the model as the next version.
+
+    A training that was interrupted is resumed, unless `fresh`. `stop` is asked after every batch; when it returns True,
+    a checkpoint is left and the training ends with an error. With `shards` it runs on Ray.
+    """
+    from dkge_dist.jobs import train as job
+
+    runtime = choose_runtime(ClusterOptions(shards, workers, address, wait_seconds))
+    chosen = load_settings(_path(config), settings, preset)
+    facts = {"origin": "scratch", "preset": preset}
+    options = job.TrainOptions(fresh, _path(tensorboard))
+    monitor = CallbackMonitor(progress, stop)
+    return job.train(Store.open(store), runtime, snapshot, chosen, facts, options, monitor)
+
+
+def update(
+    store: PathLike,
+    *,
+    to: str | None = None,
+    since_version: str | None = None,
+    plan: bool = False,
+    config: PathLike | None = None,
+    settings: Iterable[str] = (),
+    shards: int | None = None,
+    address: str | None = None,
+    wait_seconds: float | None = None,
+    progress: ProgressCallback | None = None,
+    stop: StopCallback | None = None,
+) -> Report:
+    """Bring the current model (or the one of `since_version`) to a later snapshot, and publish it.
+
+    With `plan` nothing is done: the report says what would be. With `shards` the entities lie in so many Ray actors; a
+    plan tells which of them would be written to. `stop` is asked after every batch; when it returns True, the store
+    stays as it is.
+    """
+    from dkge_dist.jobs import update as job
+
+    opened = Store.open(store)
+    parent = opened.find_model(since_version)
+    chosen = settings_of_model(parent.model.settings, _path(config), settings)
+    if plan:
+        return job.plan(opened, parent, to, chosen, shards or 1)
+    runtime = choose_runtime(ClusterOptions(shards, 1, address, wait_seconds))
+    return job.update(opened, runtime, parent, to, chosen, CallbackMonitor(progress, stop))
+
+
+def nightly(
+    store: PathLike,
+    source: PathLike,
+    *,
+    format: str = "auto",
+    name: str | None = None,
+    valid: int | None = None,
+    test: int | None = None,
+    force: bool = False,
+    max_bad_lines: int = 0,
+    onto: str | None = None,
+    since_version: str | None = None,
+    config: PathLike | None = None,
+    settings: Iterable[str] = (),
+    shards: int | None = None,
+    workers: int = 1,
+    address: str | None = None,
+    wait_seconds: float | None = None,
+    progress: ProgressCallback | None = None,
+    stop: StopCallback | None = None,
+) -> Report:
+    """Ingest a night, learn it online (or from scratch, if the drift policy says so), and evaluate.
+
+    Idempotent: what was done already is not done again, so a night that failed half-way is simply run again. With
+    `onto` it is refused unless that snapshot is current before it. With `since_version` what is learnt online starts
+    from the model of that version, over all nights since.
+    """
+    from dkge_dist.graph.holdout import HeldOut
+    from dkge_dist.graph.sources.detect import SourceOptions, open_source
+    from dkge_dist.jobs import nightly as job
+    from dkge_dist.store.ingest import IngestOptions
+
+    runtime = choose_runtime(ClusterOptions(shards, workers, address, wait_seconds))
+    return job.nightly(
+        Store.open_or_new(store),
+        runtime,
+        open_source(Path(source), format, SourceOptions()),
+        IngestOptions(name, HeldOut(valid, test), force, max_bad_lines, onto),
+        job.LearnOptions(_path(config), list(settings), since_version),
+        CallbackMonitor(progress, stop),
+    )
+
+
+def evaluate(
+    store: PathLike,
+    *,
+    version: str | None = None,
+    split: Literal["valid", "test"] = "test",
+    protocol: Literal["paper", "filtered"] = "paper",
+    relations: bool = False,
+    categories: bool = False,
+    threads: int = 0,
+    shards: int | None = None,
+    address: str | None = None,
+    wait_seconds: float | None = None,
+) -> Report:
+    """Rank the held-out triples of the snapshot that a model was learnt from.
+
+    `without_train` leaves out triples that stand in train too. `relations` and `categories` add tables. With `shards`
+    the entities lie in so many Ray actors, which count by themselves.
+    """
+    from dkge_dist.jobs import evaluate as job
+
+    runtime = choose_runtime(ClusterOptions(shards, 1, address, wait_seconds))
+    tables = [name for name, wanted in (("relations", relations), ("categories", categories)) if wanted]
+    return job.evaluate(Store.open(store), runtime, version, split, protocol, tables, threads)
+
+
+def answer(
+    store: PathLike,
+    head: str | None = None,
+    relation: str | None = None,
+    *,
+    tail: str | None = None,
+    top: int = 10,
+    version: str | None = None,
+    batch: PathLike | None = None,
+    shards: int | None = None,
+    address: str | None = None,
+    wait_seconds: float | None = None,
+) -> Report:
+    """The best answers to (head, relation, ?) or, with `tail`, to (?, relation, tail).
+
+    `batch` is a file of questions, one a line: head, relation and tail with tabs between, `?` for what is asked. With
+    `shards` the entities lie in so many Ray actors, each of which names its best.
+    """
+    from dkge_dist.jobs import answer as job
+
+    runtime = choose_runtime(ClusterOptions(shards, 1, address, wait_seconds))
+    if top < 1:
+        raise UsageError(f"--top {top}: at least one answer")
+    questions = job.questions_of(head, relation, tail, _path(batch))
+    report = job.answer(Store.open(store), runtime, questions, top, version)
+    return report if batch is not None else {**report.pop("questions")[0], **report}
+
+
+def export(
+    store: PathLike,
+    out: PathLike,
+    *,
+    format: Literal["parquet", "npy", "safetensors", "zarr"] = "parquet",
+    version: str | None = None,
+    what: Literal["joint", "knowledge", "context"] = "joint",
+) -> Report:
+    """Write the vectors of all entities and relations of a model's snapshot, with their labels, to a new folder."""
+    from dkge_dist.jobs import export as job
+
+    return job.export(Store.open(store), Path(out), format, version, Field(what))
+
+
+def open_version(store: PathLike, version: str | int | None = None) -> zarr.Group:
+    """The vectors of a model as a read-only zarr group: `entities/joint` and so on, read lazily, deltas applied."""
+    from dkge_dist.store import zarr_store
+
+    return zarr_store.open_version(Store.open(store), version)
+
+
+def log(store: PathLike) -> Report:
+    """Every version: what it is, its parent, what it changed."""
+    from dkge_dist.jobs import maintenance as job
+
+    return job.log(Store.open(store))
+
+
+def diff(
+    store: PathLike,
+    old: str,
+    new: str,
+    *,
+    out: PathLike | None = None,
+    examples: int = 0,
+    affected: bool = False,
+    config: PathLike | None = None,
+    settings: Iterable[str] = (),
+) -> Report:
+    """What changed from snapshot `old` to snapshot `new` (names or version numbers).
+
+    `out` writes the train triples as a change file; `examples` shows some; `affected` adds how many objects are
+    affected under the context settings.
+    """
+    from dkge_dist.jobs import diff as job
+
+    chosen = load_settings(_path(config), settings)
+    return job.diff(Store.open(store), old, new, _path(out), examples, chosen if affected else None)
+
+
+def check(store: PathLike, *, progress: ProgressCallback | None = None) -> Report:
+    """Verify every checksum and that the parts fit together; `problems` names what is broken."""
+    from dkge_dist.jobs import maintenance as job
+
+    return job.check(Store.open(store), progress)
+
+
+def rollback(store: PathLike, version: int) -> Report:
+    """Make the state of an earlier version current again. Loses nothing: it can be rolled back itself."""
+    from dkge_dist.jobs import maintenance as job
+
+    return job.rollback(Store.open(store), version)
+
+
+def gc(store: PathLike, *, keep: int, dry_run: bool = False, grace_hours: float = 24.0) -> Report:
+    """Clear old versions but the newest `keep` and all that is needed, and whatever killed writers left."""
+    from dkge_dist.jobs import maintenance as job
+
+    return job.gc(Store.open(store), keep, dry_run, grace_hours)
+
+
+def _path(path: PathLike | None) -> Path | None:
+    return Path(path) if path is not None else None

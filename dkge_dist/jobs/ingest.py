@@ -1,0 +1,46 @@
+"""A source becomes the next snapshot of a store."""
+
+from __future__ import annotations
+
+import time
+
+from dkge_dist.graph.sources.base import Source
+from dkge_dist.jobs.report import ProgressCallback, Report, seconds_since
+from dkge_dist.store.ingest import Ingested, IngestOptions
+from dkge_dist.store.ingest import ingest as ingest_source
+from dkge_dist.store.store import Store
+
+
+def ingest(
+    store: Store, source: Source, options: IngestOptions, progress: ProgressCallback | None
+) -> tuple[Report, Ingested]:
+    """Make the next snapshot; the report, and what a later step of the same job needs of it."""
+    began = time.monotonic()
+
+    def on_bytes(done: int, total: int) -> None:
+        if progress is not None:
+            progress(done / total if total else 0.0, "reading")
+
+    result = ingest_source(store, source, options, on_bytes)
+    entry = result.manifest.snapshot
+    seconds = seconds_since(began)
+    report = {
+        "version": result.manifest.version,
+        "name": entry.name,
+        "format": source.format,
+        "unchanged": result.unchanged,
+        "entities": entry.entities,
+        "relations": entry.relations,
+        "triples": entry.train + entry.valid + entry.test,
+        "train": entry.train,
+        "valid": entry.valid,
+        "test": entry.test,
+        **result.diff.counts(),
+        "counts": result.counts,
+        "rejects": result.rejects,
+        "lines": result.lines,
+        "bytes_written": result.bytes_written,
+        "seconds": seconds,
+        "triples_per_second": round(result.lines / max(seconds, 1e-9)),
+    }
+    return report, result

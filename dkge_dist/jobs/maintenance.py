@@ -1,0 +1,103 @@
+"""Versions of a store: list them, verify them, go back to one, clear old ones."""
+
+from __future__ import annotations
+
+import time
+
+from dkge_dist.jobs.report import ProgressCallback, Report, seconds_since
+from dkge_dist.store.check import check as check_store
+from dkge_dist.store.history import clear
+from dkge_dist.store.history import rollback as roll_back
+from dkge_dist.store.manifest import Manifest, ModelManifest, RollbackManifest, SnapshotManifest
+from dkge_dist.store.storage import StoreError
+from dkge_dist.store.store import Store
+
+
+def log(store: Store) -> Report:
+    """Every version: what it is, its parent, what it changed."""
+    return {"versions": [_version(store, store.manifest(number)) for number in store.versions()]}
+
+
+def _version(store: Store, manifest: Manifest) -> Report:
+    common = {"version": manifest.version, "kind": manifest.kind, "created": manifest.created}
+    if isinstance(manifest, ModelManifest):
+        model = manifest.model
+        return {
+            **common,
+            "name": _snapshot_name(store, model.snapshot),
+            "parent": model.parent or model.snapshot,
+            **model.facts,
+            "metrics": model.metrics,
+            "seconds": manifest.seconds,
+        }
+    if not isinstance(manifest, SnapshotManifest):
+        to = {"parent": manifest.to} if isinstance(manifest, RollbackManifest) else {}
+        name = _snapshot_name(store, manifest.current.snapshot)
+        return {**common, "name": name, **to, "seconds": manifest.seconds}
+    entry = manifest.snapshot
+    return {
+        **common,
+        "name": entry.name,
+        "parent": entry.parent,
+        "format": entry.format,
+        "entities": entry.entities,
+        "relations": entry.relations,
+        "train": entry.train,
+        "valid": entry.valid,
+        "test": entry.test,
+        **entry.diff,
+        "counts": entry.counts,
+        "stored": "full" if entry.base is not None else "change",
+        "seconds": manifest.seconds,
+    }
+
+
+def _snapshot_name(store: Store, version: int) -> str | None:
+    manifest = store.manifest(version)
+    return manifest.snapshot.name if isinstance(manifest, SnapshotManifest) else None
+
+
+def check(store: Store, progress: ProgressCallback | None) -> Report:
+    """Verify every checksum and that the parts fit together; `problems` names what is broken."""
+    began = time.monotonic()
+
+    def on_version(done: int, total: int) -> None:
+        if progress is not None:
+            progress(done / total, "checking versions")
+
+    result = check_store(store, on_version)
+    problems = [{"version": problem.version, "problem": problem.message} for problem in result.problems]
+    return {
+        "ok": not problems,
+        "versions": result.versions,
+        "parts": result.parts,
+        "bytes": result.bytes,
+        "problems": problems,
+        "seconds": seconds_since(began),
+    }
+
+
+def rollback(store: Store, version: int) -> Report:
+    """Make the state of an earlier version current again."""
+    manifest = roll_back(store, version)
+    return {
+        "version": manifest.version,
+        "to": version,
+        "snapshot": store.snapshot_manifest(manifest.current.snapshot).snapshot.name,
+        "model": manifest.current.model,
+    }
+
+
+def gc(store: Store, keep: int, dry_run: bool, grace_hours: float) -> Report:
+    """Clear old versions and what killed writers left."""
+    if keep < 1:
+        raise StoreError(f"--keep {keep}: at least one version is kept")
+    done = clear(store, keep, 3600 * grace_hours, dry_run)
+    return {
+        "version": done.version,
+        "cleared_versions": done.versions,
+        "parts": done.parts,
+        "bytes": done.bytes,
+        "folders": done.folders,
+        "dry_run": dry_run,
+    }

@@ -1,0 +1,73 @@
+"""A model version opened to be asked: with its snapshot and its labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+
+from dkge_dist.evaluation.link_prediction import JointEmbedding
+from dkge_dist.graph.dictionary import Dictionary
+from dkge_dist.graph.labels import Labels
+from dkge_dist.graph.snapshot import Snapshot
+from dkge_dist.runtime import Runtime
+from dkge_dist.store.manifest import ModelManifest
+from dkge_dist.store.store import Store
+from dkge_dist.tables.table import Tables
+from dkge_dist.types import ROW, Array, DkgeError, Field
+
+SUGGESTIONS = 5
+
+
+class OpenedModel(NamedTuple):
+    """A model with the snapshot it was learnt from."""
+
+    store: Store
+    model: ModelManifest
+    snapshot: Snapshot
+    snapshot_name: str
+    names: tuple[Dictionary, Dictionary]
+
+
+def open_model(store: Store, version: str | None = None) -> OpenedModel:
+    """The current model, or that of a version or snapshot."""
+    model = store.find_model(version)
+    manifest = store.snapshot_manifest(model.model.snapshot)
+    return OpenedModel(store, model, store.snapshot(manifest), manifest.snapshot.name, store.dictionaries(manifest))
+
+
+@contextmanager
+def open_embedding(opened: OpenedModel, runtime: Runtime) -> Iterator[JointEmbedding]:
+    """The joint vectors of a model; all entities alive are candidates."""
+    rows = (opened.model.model.entities[Field.JOINT].rows, opened.model.model.relations[Field.JOINT].rows)
+    with runtime.open_tables(opened.store, opened.model, rows, (Field.JOINT,)) as tables:
+        yield joint_embedding(tables, opened.snapshot)
+
+
+def joint_embedding(tables: Tables, snapshot: Snapshot) -> JointEmbedding:
+    """The joint vectors in some tables; all entities alive are candidates."""
+    every = np.arange(tables.relations.rows, dtype=ROW)
+    relations = tables.relations.pull({Field.JOINT: every})[Field.JOINT]
+    return JointEmbedding(tables.entities, relations, snapshot.alive_entities)
+
+
+def rows_of(names: Dictionary, labels: list[str], where: list[str]) -> Array:
+    """The rows of labels. An unknown one is an error that begins with its `where` and names the nearest labels."""
+    rows = names.lookup(Labels.from_strings(labels))
+    for missing in np.flatnonzero(rows < 0):
+        near = _nearest_labels(names, labels[missing])
+        hint = f"; nearest: {', '.join(near)}" if near else ""
+        raise DkgeError(f"{where[missing]}no {names.noun} {labels[missing]!r}{hint}")
+    return rows
+
+
+def _nearest_labels(names: Dictionary, wanted: str) -> list[str]:
+    from rapidfuzz import fuzz, process, utils
+
+    every = (label for segment in names.segments for label in segment.labels)
+    found = process.extract(
+        wanted, every, scorer=fuzz.token_sort_ratio, processor=utils.default_process, limit=SUGGESTIONS, score_cutoff=50
+    )
+    return [label for label, _, _ in found]

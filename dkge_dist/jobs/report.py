@@ -1,0 +1,44 @@
+"""What jobs take and give: paths and callbacks in, JSON-ready dictionaries out."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from dkge_dist.runtime import Monitor
+
+PathLike = str | os.PathLike[str]
+
+ProgressCallback = Callable[[float, str], None]
+"""Called with the share done (0 to 1) and a short message."""
+
+StopCallback = Callable[[], bool]
+"""Asked after every batch; when it returns True, the job stops."""
+
+Report = dict[str, Any]
+
+FINE = 6
+"""Digits of seconds that follow the change alone: in a small night they are milliseconds."""
+
+
+def seconds_since(began: float, digits: int = 3) -> float:
+    """Seconds since a moment of the monotonic clock."""
+    return round(time.monotonic() - began, digits)
+
+
+class CallbackMonitor(Monitor):
+    """A monitor that passes on what a caller wants to know."""
+
+    def __init__(self, progress: ProgressCallback | None, stop: StopCallback | None) -> None:
+        self._progress, self._stop = progress, stop
+
+    def progress(self, share: float, message: str) -> None:
+        """How much is done."""
+        if self._progress is not None:
+            self._progress(share, message)
+
+    def should_stop(self) -> bool:
+        """Is the job to stop?"""
+        return self._stop is not None and self._stop()

@@ -1,0 +1,178 @@
+"""Learning from scratch: a snapshot becomes a model version."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dkge_dist.config import Settings
+from dkge_dist.graph.dictionary import Dictionary
+from dkge_dist.graph.snapshot import Snapshot
+from dkge_dist.jobs.graphs import training_graph
+from dkge_dist.jobs.published import PublishedModel
+from dkge_dist.jobs.report import Report, seconds_since
+from dkge_dist.runtime import Monitor, Runtime
+from dkge_dist.store.manifest import SnapshotManifest
+from dkge_dist.store.models import ModelMetadata, publish_model, save_model
+from dkge_dist.store.store import Store
+from dkge_dist.store.tables import block_rows
+from dkge_dist.training.checkpoints import Checkpoints
+from dkge_dist.training.progress import TrainProgress
+from dkge_dist.training.worker import TrainJob, TrainResult, train_spec
+from dkge_dist.types import DkgeError, UsageError
+
+VOLATILE = {"threads", "device"}
+"""Settings that change how fast a training is, not what it learns: it may be resumed with others."""
+
+
+@dataclass(frozen=True)
+class TrainOptions:
+    """`fresh` does not resume an interrupted training; `tensorboard` is a folder for its metrics."""
+
+    fresh: bool = False
+    tensorboard: Path | None = None
+
+
+@dataclass(frozen=True)
+class TrainRequest:
+    """What to train, with settings that are settled; `facts` are what the version says of its origin."""
+
+    manifest: SnapshotManifest
+    snapshot: Snapshot
+    names: tuple[Dictionary, Dictionary]
+    settings: Settings
+    facts: dict[str, Any]
+    options: TrainOptions = TrainOptions()
+
+
+def train(
+    store: Store,
+    runtime: Runtime,
+    snapshot: str | None,
+    settings: Settings,
+    facts: dict[str, Any],
+    options: TrainOptions,
+    monitor: Monitor,
+) -> Report:
+    """Train a snapshot (the current one by default) and publish the model."""
+    manifest = store.find_snapshot(snapshot) if snapshot else store.current_snapshot()
+    if manifest is None:
+        raise DkgeError(f"{store}: holds no snapshot yet; `dkge ingest {store} SOURCE` brings one")
+    names = store.dictionaries(manifest)
+    request = TrainRequest(manifest, store.snapshot(manifest), names, settings, facts, options)
+    with trained(store, runtime, request, monitor) as done:
+        return done.report
+
+
+@contextmanager
+def trained(store: Store, runtime: Runtime, request: TrainRequest, monitor: Monitor) -> Iterator[PublishedModel]:
+    """Train a snapshot and publish the model; it goes on from a checkpoint unless `fresh`."""
+    began = time.monotonic()
+    settings, manifest = request.settings, request.manifest
+    with store.trainings.open(_key(manifest, settings), manifest.version) as training:
+        checkpoints = Checkpoints(training.folder)
+        if request.options.fresh:
+            checkpoints.forget()
+        last = checkpoints.load("last")
+        digests = (request.names[0].digests, request.names[1].digests)
+        job = TrainJob(training_graph(request.snapshot, digests, settings), settings, checkpoints.folder)
+        history = last[1]["history"] if last else []
+        with (
+            _metrics_log(monitor, checkpoints.folder, request.options.tensorboard, history) as log,
+            runtime.run(train_spec(job, manifest.block_rows), log) as run,
+        ):
+            monitor.progress(1.0, "writing the model")
+            result: TrainResult = run.result
+            facts = {**request.facts, **_run_facts(result.progress), **result.facts, **run.facts}
+            metadata = ModelMetadata(
+                settings.model_dump(mode="json"), result.progress.best, facts, result.progress.history
+            )
+            with store.storage.staging() as staging:
+                tables = (
+                    run.tables.entities.save(staging, manifest.block_rows),
+                    run.tables.relations.save(staging, block_rows(job.graph.relation_rows)),
+                )
+                entry = save_model(staging, manifest.version, tables, result.dense, metadata)
+                published = publish_model(store, entry, seconds_since(began))
+            training.remove()
+            best = result.progress.best
+            report = {
+                "version": published.version,
+                "snapshot": manifest.snapshot.name,
+                **facts,
+                "best_valid": best.get(settings.train.early_stopping_metric),
+                "valid": best,
+                "resumed": last is not None,
+                "entities": int(job.graph.entities.shape[0]),
+                "relations": int(job.graph.relations.shape[0]),
+                "dim": settings.model.dim,
+                "bytes_written": staging.written,
+                "total_seconds": seconds_since(began),
+            }
+            yield PublishedModel(report, published, run.tables)
+
+
+def _run_facts(progress: TrainProgress) -> dict[str, Any]:
+    speeds = [line["triples_per_second"] for line in progress.history]
+    return {
+        "epochs": progress.epoch,
+        "seconds": round(progress.seconds, 3),
+        "triples_per_second": float(np.median(speeds)),
+    }
+
+
+def _key(manifest: SnapshotManifest, settings: Settings) -> str:
+    """Names a training: what is learnt, and how."""
+    how = settings.model_dump(mode="json", exclude=VOLATILE)
+    how["train"].pop("checkpoint_seconds")
+    text = json.dumps([manifest.snapshot.content, manifest.version, how], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+class _MetricsLog(Monitor):
+    """Passes everything on, and writes the metrics of every epoch to a JSONL file and to TensorBoard."""
+
+    def __init__(self, monitor: Monitor, file: Any, writer: Any) -> None:
+        self._file, self._writer = file, writer
+        self.progress, self.should_stop = monitor.progress, monitor.should_stop  # type: ignore[method-assign]
+
+    def epoch(self, metrics: dict[str, Any]) -> None:
+        """An epoch is over."""
+        self._file.write(json.dumps(metrics) + "\n")
+        self._file.flush()
+        if self._writer is not None:
+            for name, value in metrics.items():
+                if name != "epoch":
+                    self._writer.add_scalar(name, value, metrics["epoch"])
+            self._writer.flush()
+
+
+@contextmanager
+def _metrics_log(
+    monitor: Monitor, folder: Path, tensorboard: Path | None, history: list[dict[str, Any]]
+) -> Iterator[Monitor]:
+    """A log that begins with the epochs of a resumed training."""
+    writer = _tensorboard(tensorboard) if tensorboard is not None else None
+    with (folder / "metrics.jsonl").open("w", encoding="utf-8") as file:
+        log = _MetricsLog(monitor, file, writer)
+        for line in history:
+            log.epoch(line)
+        yield log
+    if writer is not None:
+        writer.close()
+
+
+def _tensorboard(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise UsageError("--tensorboard needs the extra: pip install 'dkge_dist[tensorboard]'") from None
+    return SummaryWriter(str(folder))

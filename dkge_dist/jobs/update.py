@@ -1,0 +1,280 @@
+"""Learning online: from the snapshot of a model to a later one, touching only what changed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from dkge_dist.config import Settings
+from dkge_dist.evaluation.validation import Validation
+from dkge_dist.graph.affected import find_affected
+from dkge_dist.graph.diff import Diff
+from dkge_dist.graph.snapshot import Snapshot
+from dkge_dist.graph.training_graph import TrainingGraph
+from dkge_dist.jobs.graphs import training_graph
+from dkge_dist.jobs.published import PublishedModel
+from dkge_dist.jobs.report import FINE, Report, seconds_since
+from dkge_dist.learning.batches import BatchMaker, NegativeSampling
+from dkge_dist.learning.contexts import EntityContexts, RelationContexts
+from dkge_dist.learning.machine import use_machine
+from dkge_dist.learning.step import Loss
+from dkge_dist.model.dkge import Dkge
+from dkge_dist.online.encoder import OnlineObjects
+from dkge_dist.online.plan import RelationIndex, UpdatePlan, plan_update
+from dkge_dist.online.updater import Updater, UpdateResult
+from dkge_dist.runtime import LocalCommunicator, Monitor, Runtime
+from dkge_dist.store.manifest import ModelManifest, SnapshotManifest
+from dkge_dist.store.models import (
+    ModelMetadata,
+    ModelReplacedError,
+    load_dense,
+    publish_model,
+    save_compact,
+    save_update,
+    wants_compaction,
+)
+from dkge_dist.store.store import Store
+from dkge_dist.tables.table import Table, Tables
+from dkge_dist.types import ROW, Array, DkgeError, Field, Split
+
+ONLINE_VALIDATION = 3
+"""Stream of random numbers of the validation sample while an update learns."""
+
+
+@dataclass(frozen=True)
+class SnapshotChange:
+    """A model, the snapshot it was learnt from, the one it is brought to, and the change between them.
+
+    `current` is the version of the model that this one replaces; `digests` are those of all labels known now.
+    """
+
+    parent: ModelManifest
+    current: int | None
+    base_name: str
+    base: Snapshot
+    target_manifest: SnapshotManifest
+    target: Snapshot
+    diff: Diff
+    digests: tuple[Array, Array]
+
+
+def load_change(store: Store, parent: ModelManifest, target: SnapshotManifest) -> SnapshotChange:
+    """The change from the snapshot of a model to another one, read from the store."""
+    base, head = store.snapshot_manifest(parent.model.snapshot), store.head()
+    assert head is not None, "a store with a model has a head"
+    names = store.dictionaries(head)
+    return SnapshotChange(
+        parent,
+        head.current.model,
+        base.snapshot.name,
+        store.snapshot(base, head),
+        target,
+        store.snapshot(target, head),
+        store.diff(base, target),
+        (names[0].digests, names[1].digests),
+    )
+
+
+def update(
+    store: Store, runtime: Runtime, parent: ModelManifest, to: str | None, settings: Settings, monitor: Monitor
+) -> Report:
+    """Bring a model to a snapshot (the current one by default) and publish it."""
+    began = time.monotonic()
+    target = _target(store, to)
+    if target.version == parent.model.snapshot:
+        return _nothing_to_do(parent, target, runtime, began)
+    with updated(store, runtime, load_change(store, parent, target), settings, monitor) as done:
+        return {**done.report, "seconds": seconds_since(began)}
+
+
+def plan(store: Store, parent: ModelManifest, to: str | None, settings: Settings, shards: int) -> Report:
+    """What an update would do, and on which of so many shards."""
+    began = time.monotonic()
+    target = _target(store, to)
+    if target.version == parent.model.snapshot:
+        return _nothing_to_do(parent, target, None, began)
+    night = Night(load_change(store, parent, target), settings)
+    block = parent.block_rows
+    return {
+        **night.report(shards),
+        "open_seconds": night.open_seconds,
+        "plan_seconds": night.plan_seconds,
+        "blocks_touched": len(night.plan.blocks(block)),
+        "blocks_total": -(-night.graph.entity_rows // block),
+        "shards": night.plan.shards(block, shards),
+        "seconds": seconds_since(began),
+    }
+
+
+def _target(store: Store, to: str | None) -> SnapshotManifest:
+    target = store.find_snapshot(to) if to else store.current_snapshot()
+    assert target is not None, "a store with a model has a snapshot"
+    return target
+
+
+class Night:
+    """A change with the graph before and after it, and the plan of its update.
+
+    Everything whose cost follows the size of the graph is done first and timed apart, as opening.
+    """
+
+    def __init__(self, change: SnapshotChange, settings: Settings) -> None:
+        opening = time.monotonic()
+        use_machine(settings.threads, settings.device)
+        train = change.target.triples(Split.TRAIN)
+        if not train.count:
+            raise DkgeError(f"snapshot {change.target_manifest.snapshot.name!r} has no train triples")
+        before = training_graph(change.base, change.digests, settings)
+        by_relation = RelationIndex(train, before.relation_rows)
+        # Materialised now: these follow the graph, the plan follows the change.
+        _ = change.target.triples(Split.VALID), change.target.alive_entities, change.target.alive_relations
+        self.change, self.settings = change, settings
+        self.open_seconds = seconds_since(opening)
+        planning = time.monotonic()
+        affected, self.graph = find_affected(before, change.diff, change.target)
+        online = settings.online
+        self.plan: UpdatePlan = plan_update(
+            change.diff, affected, self.graph, by_relation, online.affected_by, online.max_triples_per_object
+        )
+        self.plan_seconds = seconds_since(planning, FINE)
+
+    def report(self, shards: int) -> Report:
+        """Sizes of the change and of the plan."""
+        return {
+            "snapshot": self.change.target_manifest.snapshot.name,
+            "from": self.change.base_name,
+            "added": self.change.diff.added.count,
+            "deleted": self.change.diff.deleted.count,
+            **self.plan.summary(),
+            "shards_touched": len(self.plan.shards(self.change.parent.block_rows, shards)),
+            "shards_total": shards,
+        }
+
+
+@contextmanager
+def updated(
+    store: Store, runtime: Runtime, change: SnapshotChange, settings: Settings, monitor: Monitor
+) -> Iterator[PublishedModel]:
+    """Learn a change online and publish the model."""
+    began = time.monotonic()
+    night = Night(change, settings)
+    report = night.report(runtime.shards)
+    rows = (night.graph.entity_rows, night.graph.relation_rows)
+    loading = time.monotonic()
+    with runtime.open_tables(store, change.parent, rows) as tables:
+        model = _load_model(store, change.parent, settings)
+        report["open_seconds"] = round(night.open_seconds + seconds_since(loading), 3)
+        report["plan_seconds"] = night.plan_seconds
+        learning = time.monotonic()
+        done = _learn(night, tables, model, monitor)
+        metrics = _measure(night.graph, tables, settings)
+        report |= {"epochs": done.epochs, "learn_seconds": seconds_since(learning, FINE), "valid": metrics}
+        publishing = time.monotonic()
+        with store.storage.staging() as staging:
+            deltas = (
+                tables.entities.save_deltas(staging, night.plan.entities.write_set),
+                tables.relations.save_deltas(staging, night.plan.relations.write_set),
+            )
+            report |= _moved(tables.entities)
+            counted = {key: report[key] for key in ("added", "deleted", *night.plan.summary(), "epochs")}
+            facts = {"origin": "online", **counted, "shards_touched": report["shards_touched"]}
+            metadata = ModelMetadata(settings.model_dump(mode="json"), metrics, facts, done.history)
+            entry = save_update(staging, change.parent, change.target_manifest.version, rows, deltas, metadata)
+            published = publish_model(store, entry, seconds_since(began), change.current)
+        report |= {"publish_seconds": seconds_since(publishing, FINE), "bytes_written": staging.written}
+        published = _compacted(store, published)
+        report |= {
+            "version": published.version,
+            "parent": change.parent.version,
+            "seconds": seconds_since(began),
+        }
+        yield PublishedModel(report, published, tables)
+
+
+def _moved(table: Table) -> Report:
+    """What went to and from the shards, as they counted it."""
+    stats = table.stats()
+    written = [n for n, shard in enumerate(stats) if any(shard[key] for key in ("push_calls", "write_calls"))]
+    return {
+        "shards_touched": len(written),
+        "bytes_pulled": sum(shard["bytes_pulled"] for shard in stats),
+        "bytes_pushed": sum(shard["bytes_pushed"] for shard in stats),
+        "shards": [{"shard": n, "touched": n in written, **shard} for n, shard in enumerate(stats)],
+    }
+
+
+def _compacted(store: Store, published: ModelManifest) -> ModelManifest:
+    """Fold the deltas into a version of the same content once they are many; the version that is current then."""
+    if not wants_compaction(published.model):
+        return published
+    began = time.monotonic()
+    with store.storage.staging() as staging, suppress(ModelReplacedError):
+        compact = save_compact(store, staging, published)
+        return publish_model(store, compact, seconds_since(began), published.version)
+    return published
+
+
+def _nothing_to_do(parent: ModelManifest, target: SnapshotManifest, runtime: Runtime | None, began: float) -> Report:
+    return {
+        "version": parent.version,
+        "snapshot": target.snapshot.name,
+        "unchanged": True,
+        "added": 0,
+        "deleted": 0,
+        **UpdatePlan.empty().summary(),
+        "epochs": 0,
+        "shards_touched": 0,
+        "shards_total": runtime.shards if runtime is not None else 1,
+        "bytes_pulled": 0,
+        "bytes_pushed": 0,
+        "bytes_written": 0,
+        "seconds": seconds_since(began),
+    }
+
+
+def _load_model(store: Store, parent: ModelManifest, settings: Settings) -> Dkge:
+    """The dense parameters, frozen."""
+    shape = settings.model
+    model = Dkge(shape.dim, shape.entity_layers, shape.relation_layers)
+    stored = {name: torch.from_numpy(value) for name, value in load_dense(store, parent.model.dense).items()}
+    model.load_state_dict(stored)
+    return model.requires_grad_(False)
+
+
+def _learn(night: Night, tables: Tables, model: Dkge, monitor: Monitor) -> UpdateResult:
+    graph, settings, plan = night.graph, night.settings, night.plan
+    train, online = settings.train, settings.online
+    entity_contexts = EntityContexts(graph.topology, graph.digests[0], graph.sampling)
+    relation_contexts = RelationContexts(graph.paths, graph.digests[1], graph.sampling)
+    entities = OnlineObjects(model.entity, tables.entities, entity_contexts, graph.topology, plan.entities)
+    relations = OnlineObjects(model.relation, tables.relations, relation_contexts, graph.topology, plan.relations)
+    negatives = NegativeSampling.of(graph, train.sampler, train.negatives, train.logq_correction)
+    updater = Updater(
+        plan,
+        entities,
+        relations,
+        BatchMaker(plan.triples, entities, relations, negatives, train.hide_targets),
+        Validation.of(graph, online.valid_triples, online.valid_candidates, settings.seed, ONLINE_VALIDATION),
+        Loss(train.loss, train.margin),
+        online,
+        settings.seed,
+        LocalCommunicator(monitor),
+    )
+    return updater.run(train.init_scale)
+
+
+def _measure(graph: TrainingGraph, tables: Tables, settings: Settings) -> dict[str, float]:
+    """Validation just as a training from scratch measures it, so that drift can be told."""
+    train = settings.train
+    validation = Validation.of(graph, train.valid_triples, train.valid_candidates, settings.seed)
+    every = np.arange(graph.relation_rows, dtype=ROW)
+    joint = [
+        table.pull({Field.JOINT: rows})[Field.JOINT]
+        for table, rows in zip(tables, (validation.rows, every), strict=True)
+    ]
+    return validation.measure(*joint)

@@ -1,0 +1,31 @@
+"""What a worker uses of its machine: threads, device, and how freed memory is kept."""
+
+from __future__ import annotations
+
+import torch
+
+from dkge_dist.kernels.jit import set_threads
+from dkge_dist.learning.memory import keep_freed_memory
+from dkge_dist.types import UsageError
+
+
+def use_machine(threads: int, device: str) -> torch.device:
+    """Set the threads (0: all cores) and how memory is kept, and resolve the device (`auto`: a GPU if there is one).
+
+    On a CPU results then follow from the seed alone, to the bit.
+    """
+    keep_freed_memory()
+    if threads:
+        set_threads(threads)
+        torch.set_num_threads(threads)
+    name = device
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    if name.startswith("cuda"):
+        number = int(name.partition(":")[2] or 0)
+        if number >= torch.cuda.device_count():
+            raise UsageError(f"device={device}: this machine has {torch.cuda.device_count()} GPUs")
+    # On several threads torch adds up the gradients of gathered rows in any order: two runs would differ in bits.
+    torch.use_deterministic_algorithms(name == "cpu")
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # set by a property
+    return torch.device(name)

@@ -1,0 +1,92 @@
+"""What a training worker does, whatever the runtime: one function, in this process or in each worker of a cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from dkge_dist.config import Settings
+from dkge_dist.evaluation.validation import Validation
+from dkge_dist.graph.training_graph import TrainingGraph
+from dkge_dist.kernels.jit import threads
+from dkge_dist.learning.batches import BatchMaker, NegativeSampling
+from dkge_dist.learning.contexts import EntityContexts, Form, RelationContexts
+from dkge_dist.learning.machine import use_machine
+from dkge_dist.learning.step import Loss
+from dkge_dist.model.dkge import Dkge
+from dkge_dist.runtime import Communicator, WorkerSpec
+from dkge_dist.tables.initializer import RowInitializer
+from dkge_dist.tables.table import Tables
+from dkge_dist.training.checkpoints import Checkpoints
+from dkge_dist.training.learner import Learner
+from dkge_dist.training.progress import TrainProgress
+from dkge_dist.training.trainer import Trainer
+from dkge_dist.types import Array
+
+
+@dataclass(frozen=True)
+class TrainJob:
+    """What all workers of a training are given. Checkpoints are in `folder`."""
+
+    graph: TrainingGraph
+    settings: Settings
+    folder: Path
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """How a training went, its dense parameters, and facts of the run. The vectors are in the tables."""
+
+    progress: TrainProgress
+    dense: dict[str, Array]
+    facts: dict[str, Any]
+
+
+def train_spec(job: TrainJob, block_rows: int) -> WorkerSpec:
+    """A training for a runtime to run."""
+    settings, graph = job.settings, job.graph
+    start = (settings.model.dim, settings.train.init_scale)
+    return WorkerSpec(
+        train_worker,
+        job,
+        RowInitializer((settings.seed, 0), graph.entity_rows, *start),
+        RowInitializer((settings.seed, 1), graph.relation_rows, *start),
+        block_rows,
+        settings.threads,
+        settings.device,
+        job.folder,
+    )
+
+
+def train_worker(communicator: Communicator, tables: Tables, job: TrainJob) -> TrainResult:
+    """Train, and materialise o*: each worker that of its share of the entities."""
+    device = use_machine(communicator.threads, communicator.device)
+    trainer = build_trainer(communicator, tables, job, device)
+    progress = trainer.run()
+    maker, learner = trainer.maker, trainer.learner
+    mine = job.graph.entities[communicator.rank :: communicator.world]
+    learner.materialise(maker.entities, maker.relations, mine, job.graph.relations)
+    return TrainResult(progress, learner.dense_values(), {"threads": threads(), "device": str(device)})
+
+
+def build_trainer(communicator: Communicator, tables: Tables, job: TrainJob, device: torch.device) -> Trainer:
+    """A trainer at its start. Padded blocks are for devices that want regular shapes, ragged contexts for the CPU."""
+    graph, settings, train = job.graph, job.settings, job.settings.train
+    form: Form = "ragged" if device.type == "cpu" else "padded"
+    negatives = NegativeSampling.of(graph, train.sampler, train.negatives, train.logq_correction)
+    maker = BatchMaker(
+        graph.train,
+        EntityContexts(graph.topology, graph.digests[0], graph.sampling, form),
+        RelationContexts(graph.paths, graph.digests[1], graph.sampling, form),
+        negatives,
+        train.hide_targets,
+        communicator.rank,
+        communicator.world,
+    )
+    model = Dkge(settings.model.dim, settings.model.entity_layers, settings.model.relation_layers, settings.seed)
+    learner = Learner(model, tables, Loss(train.loss, train.margin), train.optimizer, device, communicator)
+    validation = Validation.of(graph, train.valid_triples, train.valid_candidates, settings.seed)
+    return Trainer(maker, learner, validation, Checkpoints(job.folder), train, settings.seed, communicator)
