@@ -202,8 +202,8 @@ def _sizes(part: ObjectBatch) -> tuple[int, int, int, int, int]:
     """Objects, distinct context rows, distinct features made of those, places, entries."""
     assert isinstance(part.places, RaggedBatch)
     features = part.places.row_ptr.shape[0] - 1
-    entries = part.places.entry_place.shape[0]
-    return part.rows.shape[0], part.vertex_rows.shape[0], features, part.places.place_row.shape[0], entries
+    entries = part.places.entry_slot.shape[0]
+    return part.rows.shape[0], part.vertex_rows.shape[0], features, part.places.slot_row.shape[0], entries
 
 
 def rotate_rate(store: Store, size: int, dim: int) -> float:

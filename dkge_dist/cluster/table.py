@@ -28,8 +28,8 @@ from dkge_dist.cluster.requests import (
 from dkge_dist.cluster.row_slice import PendingPull, RowSlice
 from dkge_dist.cluster.server import LocalRows, Reply, StoredTables
 from dkge_dist.cluster.transport import Message, Payload, Received, RowSelection
-from dkge_dist.kernels.partition import Recurrence
 from dkge_dist.kernels.ranks import FilteredCandidates
+from dkge_dist.kernels.rows import RowMembership
 from dkge_dist.runtime import Communicator
 from dkge_dist.store.manifest import PartEntry, TableEntry
 from dkge_dist.store.storage import Staging
@@ -55,7 +55,7 @@ class RayTable:
         self._connections: list[ShardConnection] = []
         self._steps = 0
         self._after = [0] * plan.shards
-        self._recurrence = Recurrence(plan.rows)
+        self._membership = RowMembership(plan.rows)
         self._tickets = 0
         self._pending: deque[PendingPull] = deque()
         self._current: RowsByField = {}
@@ -110,7 +110,7 @@ class RayTable:
             early, late, corrected_by = RowSlice(self.plan, wanted), None, None
             if to_come:
                 before = self._pending[0].wanted if self._pending else self._current
-                again = {f: self._recurrence.among(rows, before.get(f, NO_ROWS)) for f, rows in wanted.items()}
+                again = {f: self._membership.isin(rows, before.get(f, NO_ROWS)) for f, rows in wanted.items()}
                 early = RowSlice(self.plan, wanted, {field: np.flatnonzero(~there) for field, there in again.items()})
                 late = RowSlice(self.plan, wanted, {field: np.flatnonzero(there) for field, there in again.items()})
                 corrected_by = (self._steps, self._communicator.rank)

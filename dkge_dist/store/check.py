@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dkge_dist.graph.content import NOTHING, content_after
+from dkge_dist.graph.content import EMPTY_CONTENT, content_after
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.diff import Change, Diff
 from dkge_dist.graph.snapshot import Base, Snapshot
@@ -137,7 +137,7 @@ class _Checker:
             return
         entry = manifest.snapshot
         whole = Diff.of([Change(snapshot.triples(split), Triples.empty()) for split in Split])
-        content = content_after(NOTHING, whole, *names)
+        content = content_after(EMPTY_CONTENT, whole, *names)
         if content != entry.content:
             yield f"snapshot {entry.name!r} has content {content}, its manifest says {entry.content}"
         told = (entry.train, entry.valid, entry.test, entry.entities, entry.relations)

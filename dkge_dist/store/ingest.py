@@ -11,13 +11,13 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from dkge_dist.graph.content import NOTHING, content_after
+from dkge_dist.graph.content import EMPTY_CONTENT, content_after
 from dkge_dist.graph.dictionary import Dictionary, Segment
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.encode import Encoded, columns_look_swapped, encode
 from dkge_dist.graph.holdout import HeldOut
 from dkge_dist.graph.snapshot import Base, Snapshot
-from dkge_dist.graph.source_diff import SnapshotDiff, by_change, by_splits, by_union
+from dkge_dist.graph.source_diff import SnapshotDiff, diff_of_changes, diff_of_snapshot, diff_of_splits
 from dkge_dist.graph.sources.base import Rejects, Source, SourceError
 from dkge_dist.kernels.triples import canonical, distinct_rows, minus
 from dkge_dist.store.manifest import BaseEntry, CurrentEntry, Manifest, SegmentEntry, SnapshotEntry, SnapshotManifest
@@ -102,7 +102,7 @@ def ingest(
         _look_for_another_parent(source, store, before, encoded, snapshot_diff, names)
 
     diff = snapshot_diff.diff
-    content = content_after(before.snapshot.content if before else NOTHING, diff, *names)
+    content = content_after(before.snapshot.content if before else EMPTY_CONTENT, diff, *names)
     counts = dict(snapshot_diff.counts + source.counts + Counter(bad_lines=len(rejects.lines)))
     known = _already_there(store, before, options.name, content)
     if known is not None:
@@ -167,10 +167,10 @@ def _succeed(
 ) -> SnapshotDiff:
     """What the source says, as a diff to the parent."""
     if source.is_change:
-        return by_change(parent, encoded.splits[Split.TRAIN], encoded.deleted, held_out, names, trained)
+        return diff_of_changes(parent, encoded.splits[Split.TRAIN], encoded.deleted, held_out, names, trained)
     if source.brings_splits:
-        return by_splits(parent, encoded.splits)
-    return by_union(parent, encoded.splits[Split.TRAIN], held_out, names, trained)
+        return diff_of_splits(parent, encoded.splits)
+    return diff_of_snapshot(parent, encoded.splits[Split.TRAIN], held_out, names, trained)
 
 
 def _refuse_suspicious(source: Source, parent: Snapshot, encoded: Encoded, snapshot_diff: SnapshotDiff) -> None:
@@ -316,7 +316,7 @@ def _save_snapshot(
         entities=(before.snapshot.entities if before else 0) + came,
         relations=(before.snapshot.relations if before else 0) + relations_came,
         **{split.label: snapshot.count(split) for split in Split},
-        content=NOTHING,
+        content=EMPTY_CONTENT,
         diff=diff.counts(),
         counts={},
     )

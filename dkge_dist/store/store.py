@@ -256,7 +256,7 @@ class Store:
         With as many rows as labels were known then, or at the later version `at`.
         """
         if manifest is None:
-            return Snapshot.nothing()
+            return Snapshot.empty()
         *changed, full = self.chain(manifest)
         assert full.snapshot.base is not None
         net = Diff.none()

@@ -56,10 +56,10 @@ def shown(batch: Batch) -> dict[int, Context]:
     found = {}
     for number, row in enumerate(batch.entities.rows.tolist()):
         first, end = places.indptr[number], places.indptr[number + 1]
-        vertices = batch.entities.vertex_rows[places.place_row[first:end]].tolist()
+        vertices = batch.entities.vertex_rows[places.slot_row[first:end]].tolist()
         edges = set()
         for place in range(first, end):
-            others = places.entry_place[places.entry_ptr[place] : places.entry_ptr[place + 1]]
+            others = places.entry_slot[places.entry_ptr[place] : places.entry_ptr[place + 1]]
             edges |= {(vertices[place - first], vertices[other - first]) for other in others if other != place}
         found[row] = (vertices, frozenset(edges))
     return found

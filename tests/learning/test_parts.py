@@ -72,7 +72,7 @@ def contexts(batch: Batch) -> dict[int, tuple[int, ...]]:
     """Who stands in the context of whom."""
     places = batch.entities.places
     return {
-        int(row): tuple(batch.entities.vertex_rows[places.place_row[places.indptr[n] : places.indptr[n + 1]]].tolist())
+        int(row): tuple(batch.entities.vertex_rows[places.slot_row[places.indptr[n] : places.indptr[n + 1]]].tolist())
         for n, row in enumerate(batch.entities.rows)
     }
 
