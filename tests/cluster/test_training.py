@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.cli.test_cli import Ended, dkge
 
 from dkge_dist import api
 from dkge_dist.store.manifest import ModelEntry
 from dkge_dist.store.store import Store
 from dkge_dist.training.trainer import StoppedError
 from dkge_dist.types import DkgeError
-from tests.cli.test_cli import Ended, dkge
 from tests.graphs import assert_sound, head, movies, write_tsv
 from tests.weights import load_history, load_weights
 
