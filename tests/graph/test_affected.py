@@ -92,7 +92,7 @@ def test_published_graphs(name: str, expected: list[tuple[int, int]], tmp_path: 
     The first three pairs of counts were known before; that of DBpedia-3SP 2 to 3 is what this program found.
     """
     for snapshot in ("snapshot1", "snapshot2", "snapshot3"):
-        ingest(tmp_path / "store", open_source(DATA / name / snapshot))
+        ingest(Store.open_or_new(tmp_path / "store"), open_source(DATA / name / snapshot))
     store = Store.open(tmp_path / "store")
     for night, counts in enumerate(expected, 1):
         old, new = store.manifest(night), store.manifest(night + 1)
