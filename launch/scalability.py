@@ -30,7 +30,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import dkge_dist
 from dkge_dist.cli.output import print_json, print_table, stop_requested
-from dkge_dist.cluster.session import Place, connected
+from dkge_dist.cluster.session import ClusterConfig, ray_session
 from dkge_dist.types import DkgeError, UsageError
 
 SAMPLE_SECONDS = 0.2
@@ -221,8 +221,9 @@ def parsed(words: list[str]) -> argparse.Namespace:
 def run(options: argparse.Namespace) -> list[dict[str, Any]]:
     """All pairs, one after the other. One that fails does not keep the others from running."""
     runs: list[dict[str, Any]] = []
-    place = Place(max(1, *(pair[0] for pair in options.pairs)), max(w for _, w in options.pairs), options.address)
-    with stop_requested() as stop, working_copy(options) as store, connected(place, place.workers):
+    shards, workers = (max(1, *numbers) for numbers in zip(*options.pairs, strict=True))
+    cluster = ClusterConfig(shards, workers, options.address)
+    with stop_requested() as stop, working_copy(options) as store, ray_session(cluster, workers):
         for pair in options.pairs:
             if stop():
                 raise DkgeError("interrupted")

@@ -208,10 +208,6 @@ def fresh_labels(number: int) -> list[Labelled]:
     ]
 
 
-def model_in_force(path: Path) -> int | None:
-    return head(path).current.model
-
-
 def vectors(path: Path, version: int) -> dict[str, np.ndarray]:
     """Every table and dense parameter of a model version, by name."""
     store = Store.open(path)

@@ -139,7 +139,7 @@ def _distances_to_rows(query_QD, table_ED, indptr, rows, out):  # type: ignore[n
 
 
 def distances_to_rows(query_QD: Array, table_ED: Array, indptr: Array, rows: Array) -> Array:
-    """The distances of query q to the rows `rows[indptr[q]:indptr[q + 1]]`, added up as `count_closer` does."""
+    """The distances of query q to `rows[indptr[q]:indptr[q + 1]]`, summed in the order of `count_closer`."""
     out = np.empty(rows.shape[0], np.float32)
     query, table = as_readonly(query_QD, np.float32), as_readonly(table_ED, np.float32)
     _distances_to_rows(query, table, as_readonly(indptr, OFFSET), as_readonly(rows, ROW), out)

@@ -264,15 +264,6 @@ class TestExport:
             assert found.dtype == np.float32
             assert np.array_equal(found, values)
 
-    def test_zarr_of_several_chunks(self, tmp_path: Path) -> None:
-        from dkge_dist.store.export import Vectors, write_vectors
-
-        values = np.random.default_rng(0).random((1000, 3), np.float32)
-        labels = [f"a\tb\nc{i}é" for i in range(1000)]
-        write_vectors(tmp_path / "out", "zarr", [Vectors("entities", np.arange(1000), labels, values)])
-        assert np.array_equal(zarr.open_array(tmp_path / "out" / "entities", mode="r")[:], values)
-        assert json.loads((tmp_path / "out" / "entities.json").read_text(encoding="utf-8")) == labels
-
     def test_version_and_report_as_text(self, updated: tuple[Path, Ended], tmp_path: Path, run: Run) -> None:
         ended = run("export", updated[0], tmp_path / "out", "--version", "2")
         assert (ended.code, ended.stderr) == (0, "")

@@ -77,6 +77,8 @@ def test_objects_of_any_split_are_alive(states: list[State]) -> None:
     snapshot = evolved(states)
     assert set(np.flatnonzero(snapshot.entities_alive)) == entities(states[-1])
     assert set(np.flatnonzero(snapshot.relations_alive)) == relations(states[-1])
+    assert snapshot.alive_entities.tolist() == sorted(entities(states[-1]))
+    assert snapshot.alive_relations.tolist() == sorted(relations(states[-1]))
 
 
 def test_degrees_by_search_equal_those_by_counting() -> None:

@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dkge_dist.graph.diff import Change
-from dkge_dist.kernels.ranks import TILE, FilteredCandidates, count_closer, distances_between, known_answers
+from dkge_dist.kernels.ranks import (
+    TILE,
+    FilteredCandidates,
+    count_closer,
+    distances_between,
+    distances_to_rows,
+    known_answers,
+)
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.types import OFFSET, ROW
 from tests import reference
@@ -62,6 +69,16 @@ def test_distances_are_summed_in_the_order_of_the_counts(queries: int, dim: int,
     one, other = np.random.default_rng(seed).normal(size=(2, queries, dim)).astype(np.float32)
     expected = [reference.sequential_l1(a, b) for a, b in zip(one, other, strict=True)]
     assert distances_between(one, other).tolist() == [float(value) for value in expected]
+
+
+@given(st.lists(st.lists(st.integers(0, 19), max_size=6), max_size=8), st.integers(1, 40), seeds)
+def test_distances_to_given_rows_are_those_of_the_counts(asked: list[list[int]], dim: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    query, table = (rng.normal(size=(count, dim)).astype(np.float32) for count in (len(asked), 20))
+    indptr, rows = filtered_of(asked)
+    found = distances_to_rows(query, table, indptr, rows)
+    expected = [float(reference.sequential_l1(query[q], table[row])) for q, rows in enumerate(asked) for row in rows]
+    assert found.tolist() == expected
 
 
 @given(graphs(), st.data())
