@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,19 +12,20 @@ import numpy as np
 import pytest
 
 from dkge_dist import api
+from dkge_dist.cli.main import main
 from dkge_dist.cluster.errors import ShardLostError
 from dkge_dist.cluster.runtime import RayRuntime
 from dkge_dist.cluster.session import ClusterConfig
-from dkge_dist.evaluation.link_prediction import rank
+from dkge_dist.evaluation.link_prediction import JointEmbedding, rank
 from dkge_dist.jobs.opened import OpenedModel, open_model
 from dkge_dist.runtime import LocalRuntime, Monitor, Runtime
 from dkge_dist.store.models import ModelMetadata, load_dense, publish_model, save_model
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import block_rows
 from dkge_dist.tables.table import LocalTable
-from dkge_dist.types import ROW, DkgeError, Field, Split
+from dkge_dist.types import ROW, DkgeError, Field, Split, UsageError
 from tests.cluster import worker_functions as functions
-from tests.graphs import LEARN, dense, write_tsv
+from tests.graphs import LEARN, dense, listing, write_tsv
 from tests.tables.rows import START
 
 pytestmark = [pytest.mark.usefixtures("one_thread", "ray_here"), pytest.mark.timeout(300)]
@@ -55,8 +58,6 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> OpenedModel:
 
 def test_ranks_of_single_triples_agree(opened: OpenedModel) -> None:
     """Not only their means; with ties, with candidates left out, and rows in the order they were asked for."""
-    from dkge_dist.evaluation.link_prediction import JointEmbedding
-
     snapshot, model = opened.snapshot, opened.model
     rows = (model.model.entities[Field.JOINT].rows, model.model.relations[Field.JOINT].rows)
     candidates = np.flatnonzero(snapshot.entities_alive)[::2].astype(ROW)
@@ -75,6 +76,13 @@ def test_ranks_of_single_triples_agree(opened: OpenedModel) -> None:
         assert np.array_equal(one, other)
     assert (here[0] % 1 == 0.5).any(), "ties get the mean of the best and the worst rank"
     assert [of["rows"] for of in there[3]] == [128, 108, 64], "blocks of 64 rows, round robin"
+
+
+def test_ties_are_broken_alike(opened: OpenedModel) -> None:
+    store = opened.store.storage.location
+    alone = api.answer(store, "e5", "r0", top=40)
+    assert len({found["score"] for found in alone["answers"]}) < 5, "the test is about ties"
+    assert {**api.answer(store, "e5", "r0", top=40, shards=3), "seconds": 0} == {**alone, "seconds": 0}
 
 
 def test_tables_have_room_for_new_rows(opened: OpenedModel) -> None:
@@ -140,3 +148,54 @@ def test_run_gives_the_result_of_rank_0_and_the_tables(tmp_path: Path) -> None:
     assert set(monitor.heard) == {(0.5, "rank 0 waits")}
     shutil.rmtree(tmp_path / "workers")  # Ray Train keeps notes there, and nothing else is left.
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("call", "where"),
+    [
+        (lambda store, **where: api.train(store, **where), {"workers": 2}),
+        (lambda store, **where: api.train(store, **where), {"address": "auto"}),
+        (lambda store, **where: api.update(store, **where), {"address": "auto"}),
+        (lambda store, **where: api.evaluate(store, **where), {"address": "auto"}),
+        (lambda store, **where: api.answer(store, "e1", "r0", **where), {"address": "auto"}),
+        (lambda store, **where: api.nightly(store, "nowhere", **where), {"workers": 2}),
+    ],
+)
+def test_workers_and_addresses_go_with_shards(
+    opened: OpenedModel, call: Callable[..., Any], where: dict[str, Any]
+) -> None:
+    store = Path(opened.store.storage.location)
+    before = listing(store)
+    with pytest.raises(UsageError, match=r"--workers and --address go with --shards N"):
+        call(store, **where)
+    assert listing(store) == before
+
+
+@pytest.mark.parametrize("where", [{"shards": 0}, {"shards": -1}, {"shards": 2, "workers": 0}])
+def test_at_least_one_shard_and_one_worker(opened: OpenedModel, where: dict[str, int]) -> None:
+    with pytest.raises(UsageError, match="at least one of each"):
+        api.train(opened.store.storage.location, **where)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train", "--workers", "2"],
+        ["train", "--address", "auto"],
+        ["update", "--address", "auto"],
+        ["evaluate", "--address", "auto"],
+        ["train", "--shards", "0"],
+        ["train", "--shards", "2", "--workers", "0"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_ends_with_exit_code_2(
+    opened: OpenedModel, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["dkge", words[0], opened.store.storage.location, *words[1:]])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    told = capsys.readouterr()
+    assert "--shards" in told.err or "--workers" in told.err
+    assert told.out == ""
