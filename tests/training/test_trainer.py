@@ -11,124 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-<<<<<<< HEAD
-import torch
-from dkge_dist.api.training import Prepared, prepare
-
-from dkge_dist import api
-from dkge_dist.config import Settings, load_settings
-from dkge_dist.graph.dictionary import Dictionary
-from dkge_dist.learning.batches import Batch, BatchMaker
-from dkge_dist.learning.encode import joint_of
-from dkge_dist.store.store import Store
-from dkge_dist.tables.shard import TRAINED
-from dkge_dist.tables.table import LocalTable
-from dkge_dist.training.checkpoints import Checkpoints
-from dkge_dist.training.learner import Learner
-from dkge_dist.training.trainer import DivergedError, Listener, Measure, Progress, StoppedError, Trainer
-from dkge_dist.types import Array, DkgeError, Field, Split
-from tests.graphs import Chain, Labelled, assert_sound, head, movies, write_tsv
-from tests.weights import load_history, load_weights
-
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-TRAIN, VALID = movies(100), [("title1", "director", "person2"), ("title2", "actor", "person9")]
-SMALL = [
-    "model.dim=6", "context.cap=5", "train.batch_size=30", "train.negatives=8", "train.max_epochs=3",
-    "train.eval_every=1", "train.patience=0",
-]  # fmt: skip
-BATCHES = 4  # an epoch: 100 triples, 30 a batch
-PAPER = [
-    "train.sampler=bernoulli", "train.loss=margin", "train.margin=3", "train.optimizer=sgd",
-    "train.learning_rate=0.01", "train.dense_learning_rate=null", "train.schedule=constant",
-]  # fmt: skip
-State = dict[str, np.ndarray]
-
-
-class Clock:
-    """Stands still unless it is told to go."""
-
-    def __init__(self, now: float = 100.0) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@dataclass
-class Scripted:
-    """A validation that says what it was told to."""
-
-    hits: list[float]
-    rows: Array = field(default_factory=lambda: np.arange(3, dtype=np.int32))
-    asked: int = 0
-
-    def measure(self, entities: Array, relations: Array) -> dict[str, float]:
-        assert entities.shape == (3, 6)
-        self.asked += 1
-        return {"hits@10": self.hits[self.asked - 1], "mrr": float(self.asked)}
-
-
-def settings_of(words: Iterable[str] = ()) -> Settings:
-    return load_settings(None, [*SMALL, *words])
-
-
-def prepared(words: Iterable[str] = (), train: list[Labelled] = TRAIN, valid: list[Labelled] = VALID) -> Prepared:
-    made = Chain()
-    made.splits({Split.TRAIN: train, Split.VALID: valid})
-    entities, relations = (Dictionary(names.grown, names.noun) for names in made.names)
-    return prepare(made.snapshot, (entities, relations), settings_of(words), torch.device("cpu"))
-
-
-def trainer(
-    folder: Path,
-    words: Iterable[str] = (),
-    made: Prepared | None = None,
-    validation: Measure | None = None,
-    listener: Listener | None = None,
-    clock: Callable[[], float] = time.monotonic,
-) -> Trainer:
-    """As a new process would make it: nothing is shared with another one but the folder."""
-    made, settings = made or prepared(words), settings_of(words)
-    return Trainer(
-        made.maker, made.learner, validation or made.validation, Checkpoints(folder), settings.train, settings.seed,
-        listener, clock,
-    )  # fmt: skip
-
-
-def run(one: Trainer) -> Progress:
-    return one.run()
-
-
-def state(learner: Learner) -> State:
-    """Every number that training moves."""
-    found = {name: value.detach().numpy().copy() for name, value in learner.model.state_dict().items()}
-    for kind, table in zip(("entities", "relations"), learner.tables, strict=True):
-        assert isinstance(table, LocalTable)
-        for name in TRAINED:
-            found[f"{kind}-{name}"] = table.shard.values[name].copy()
-            found[f"{kind}-{name}-state"] = table.shard.state[name].copy()
-    for number, value in learner.dense.state_dict()["state"].items():
-        found |= {f"{number}-{name}": v.numpy().copy() for name, v in value.items() if isinstance(v, torch.Tensor)}
-    return found
-
-
-def same(one: State, other: State) -> bool:
-    return one.keys() == other.keys() and all(one[name].tobytes() == other[name].tobytes() for name in one)
-
-
-def untimed(progress: Progress) -> Progress:
-    """What does not depend on how fast the machine was."""
-    timed = ("seconds", "triples_per_second")
-    history = [{name: value for name, value in line.items() if name not in timed} for line in progress.history]
-    return replace(progress, seconds=0.0, history=history)
-
-
-def stop_after(batches: int) -> Listener:
-    left = iter(range(batches - 1, -1, -1))
-    return Listener(stop=lambda: next(left) == 0)
-
-=======
 
 from dkge_dist.learning.batches import Batch, BatchMaker
 from dkge_dist.learning.contexts import ObjectBatch
@@ -156,7 +38,6 @@ from tests.training.building import (
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
->>>>>>> tests-core
 
 @pytest.mark.parametrize("words", [[], PAPER, ["train.loss=self_adversarial", "train.margin=2"]])
 def test_the_same_seed_gives_the_same_bits(tmp_path: Path, words: list[str]) -> None:
@@ -437,14 +318,9 @@ def test_a_first_epoch_without_any_loss_is_no_yardstick(tmp_path: Path) -> None:
     """With a margin of 0 all positives may be closer than their negatives at first, by chance."""
     words = [*PAPER, "train.margin=0"]
     one = trainer(tmp_path, words)
-<<<<<<< HEAD
-    before = Progress(epoch=1, epochs_planned=3, history=[{"epoch": 1, "loss": 0.0, "triples_per_second": 1}])
-    one.checkpoints.save("last", one.learner.save, asdict(before))
-=======
     before = TrainProgress(epoch=1, epochs_planned=3, history=[{"epoch": 1, "loss": 0.0, "triples_per_second": 1}])
     with one.checkpoints.locked():
         one.checkpoints.save("last", one.learner.save, asdict(before))
->>>>>>> tests-core
     progress = run(one)
     assert progress.epoch == 3
     assert progress.history[1]["loss"] > 0
@@ -507,67 +383,6 @@ def test_the_monitor_hears_of_batches_and_epochs(tmp_path: Path) -> None:
     json.dumps(monitor.epochs)
 
 
-<<<<<<< HEAD
-def test_listeners_hear_of_batches_and_epochs(tmp_path: Path) -> None:
-    heard: list[tuple[float, str]] = []
-    lines: list[dict[str, Any]] = []
-    listener = Listener(on_batch=lambda share, words: heard.append((share, words)), on_epoch=lines.append)
-    progress = run(trainer(tmp_path, listener=listener))
-    assert len(heard) == 3 * BATCHES
-    words_heard(heard)
-    assert lines == progress.history
-    assert [line["epoch"] for line in lines] == [1, 2, 3]
-    json.dumps(lines)
-
-
-@pytest.fixture
-def graph(tmp_path: Path) -> Path:
-    api.ingest(tmp_path / "store", write_tsv(tmp_path / "base.tsv", movies(100)), name="first", valid=8, test=8)
-    return tmp_path / "store"
-
-
-def published(store: Path) -> dict[str, np.ndarray]:
-    opened = Store.open(store)
-    learnt = load_weights(opened, opened.find_model().model)
-    tables = (("e", learnt.entities), ("r", learnt.relations), ("d", learnt.dense))
-    return {f"{kind}-{name}": values for kind, group in tables for name, values in group.items()}
-
-
-def test_a_model_becomes_a_version_also_after_a_stop_and_another_night(graph: Path) -> None:
-    first = api.train(graph, settings=SMALL)
-    assert (first["version"], first["resumed"], first["epochs"], first["snapshot"]) == (2, False, 3, "first")
-    assert list((graph / "training").iterdir()) == []
-    before = published(graph)
-    left = iter(range(5, -1, -1))
-    with pytest.raises(StoppedError, match=str(graph / "training")):
-        api.train(graph, settings=SMALL, stop=lambda: next(left) == 0)
-    assert head(graph).version == 2
-    api.ingest(graph, write_tsv(graph.parent / "next.tsv", movies(110)), name="second")
-    again = api.train(graph, snapshot="first", settings=[*SMALL, "threads=1", "train.checkpoint_seconds=1"])
-    assert (again["version"], again["resumed"], again["snapshot"]) == (4, True, "first")
-    after = published(graph)
-    assert before.keys() == after.keys()
-    assert all(before[name].tobytes() == after[name].tobytes() for name in before)
-    manifest = Store.open(graph).find_model()
-    assert (manifest.model.snapshot, manifest.current.snapshot) == (1, 3)
-    assert [line["epoch"] for line in load_history(Store.open(graph), manifest.model)] == [1, 2, 3]
-    assert manifest.model.metrics == again["valid"]
-    assert_sound(graph)
-
-
-def test_other_settings_and_fresh_ones_start_anew(graph: Path) -> None:
-    def stopped(words: list[str]) -> None:
-        with pytest.raises(StoppedError):
-            api.train(graph, settings=words, stop=lambda: True)
-
-    stopped(SMALL)
-    report = api.train(graph, settings=[*SMALL, "seed=9"])
-    assert not report["resumed"]
-    report = api.train(graph, settings=SMALL, fresh=True)
-    assert not report["resumed"]
-    stopped(SMALL)
-    assert api.train(graph, settings=SMALL)["resumed"]
-=======
 def test_the_metric_of_early_stopping_is_a_setting(tmp_path: Path) -> None:
     """By MRR the scripted validation gets better every time; by Hits@10 it never does again."""
     words = ["train.max_epochs=6", "train.patience=2"]
@@ -576,4 +391,3 @@ def test_the_metric_of_early_stopping_is_a_setting(tmp_path: Path) -> None:
     by_mrr = run(trainer(tmp_path / "mrr", words, validation=ScriptedValidation([0.5, *[0.1] * 5])))
     assert (by_hits.epoch, by_mrr.epoch) == (3, 6)
     assert (by_hits.best["mrr"], by_mrr.best["mrr"]) == (1.0, 6.0)
->>>>>>> tests-core
