@@ -22,7 +22,7 @@ from dkge_dist.cluster.requests import (
     VALUES,
     WRITE,
     ErrorCode,
-    answer_request,
+    RequestHandler,
     pull_request,
     push_request,
     read_error,
@@ -59,7 +59,7 @@ def arrived(message: Message) -> Received:
 
 
 def ask(server: ShardServer, request: Message, attempt: str = "now") -> Received:
-    return arrived(answer_request(server, attempt, arrived(request), allocate))
+    return arrived(RequestHandler(server).answer(attempt, arrived(request), allocate))
 
 
 def refused(server: ShardServer, request: Message) -> str:
@@ -185,9 +185,22 @@ def test_a_field_that_the_shard_was_not_given_is_refused(server: ShardServer) ->
 
 
 def test_an_attempt_that_is_over_has_a_code(server: ShardServer) -> None:
-    code, text = read_error(ask(server, pull_request({Field.KNOWLEDGE: SOME}, 0, None), "before"))
-    assert code == ErrorCode.STALE_ATTEMPT
-    assert text == "shard 0 belongs to another attempt by now"
+    handler, pull = RequestHandler(server), arrived(pull_request({Field.KNOWLEDGE: SOME}, 0, None))
+    stale = (ErrorCode.STALE_ATTEMPT, "shard 0 belongs to another attempt by now")
+    assert read_error(arrived(handler.answer("before", pull, allocate))) == stale
+    assert handler.answer("now", pull, here).kind == ANSWER
+    server.open("later", 1, START)
+    assert read_error(arrived(handler.answer("now", pull, allocate))) == stale
+
+
+def test_every_attempt_has_limits_of_its_own(server: ShardServer) -> None:
+    handler = RequestHandler(server)
+    write = arrived(write_request(Field.JOINT, SOME, ONES))
+    assert handler.answer("now", write, here).kind == ANSWER
+    server.open("later", 2, START._replace(dim=4))
+    assert read_error(arrived(handler.answer("later", write, allocate)))[0] == ErrorCode.INVALID_REQUEST
+    push = arrived(push_request(0, 2, {}, OPTIMIZER, {}))
+    assert read_error(arrived(handler.answer("later", push, allocate)))[1] == "push: rank 2 of 2"
 
 
 @pytest.mark.parametrize(
