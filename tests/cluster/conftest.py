@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from dkge_dist.tables.plan import ShardPlan
+from tests.cluster import two_workers as two_processes
 from tests.tables.rows import BLOCK, ROWS
 
 
@@ -47,3 +48,9 @@ def actors(ray_here: None) -> Iterator[dict[int, list[Any]]]:
     for some in made.values():
         for actor in some:
             ray.kill(actor)
+
+
+@pytest.fixture(scope="session")
+def two_workers(tmp_path_factory: pytest.TempPathFactory) -> list[two_processes.Arrays]:
+    """What two worker processes ended with, by rank."""
+    return two_processes.run(tmp_path_factory.mktemp("two-workers"))

@@ -7,13 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dkge_dist.evaluation.link_prediction import Joint, metrics, rank
-from dkge_dist.evaluation.validation import Validation
+from dkge_dist.evaluation.link_prediction import JointEmbedding, metrics, rank
+from dkge_dist.evaluation.validation import SEED, Validation
 from dkge_dist.graph.topology import Topology
+from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.kernels.triples import canonical
+from dkge_dist.tables.table import joint_table
 from dkge_dist.types import ROW, Triples
 from tests.reference import Triple
 from tests.strategies import to_list, to_triples
+from tests.training_graphs import graph_of_rows
 
 ROWS, RELATIONS, DIM = 30, 3, 6
 triples = st.tuples(st.integers(0, ROWS - 1), st.integers(0, RELATIONS - 1), st.integers(0, ROWS - 1))
@@ -43,7 +46,7 @@ def test_on_everything_it_equals_link_prediction(
     limits = (valid.count + more, candidates.shape[0] + more)
     validation = Validation(valid, Topology.of(train, ROWS), candidates, *limits, np.random.default_rng(seed))
     assert np.all(np.diff(validation.rows) > 0)
-    expected = metrics(rank(Joint(entities, relations, candidates), valid, train).both)
+    expected = metrics(rank(JointEmbedding(joint_table(entities), relations, candidates), valid, train).both)
     assert measured(validation, entities, relations) == expected
 
 
@@ -73,7 +76,7 @@ def test_a_sample_is_ranked_among_the_sampled_candidates(max_triples: int, max_c
     some = validation.rows[validation.candidates]
     assert len(set(some.tolist())) == some.shape[0] == min(max_candidates, candidates.shape[0])
     entities, relations = vectors(seed)
-    expected = metrics(rank(Joint(entities, relations, some), to_triples(drawn), train).both)
+    expected = metrics(rank(JointEmbedding(joint_table(entities), relations, some), to_triples(drawn), train).both)
     assert measured(validation, entities, relations) == expected
 
 
@@ -119,3 +122,16 @@ def test_known_answers_do_not_compete(known: Triples) -> None:
     # From 0, tails 0 and 2 are nearer than 3, and 2 is known. To 3, heads 3 and 1 and 2 are nearer than 0.
     tail, head = (2 if known.count else 3), 4
     assert found["mr"] == (tail + head) / 2
+
+
+def test_a_sample_of_a_training_graph_follows_from_seed_and_stream() -> None:
+    valid, train, _ = graph()
+    made = graph_of_rows(to_list(train), ROWS + 5, RELATIONS, Sampling(1, 5, 1), valid=to_list(valid))
+    one = Validation.of(made, 10, 8, 7)
+    by_hand = Validation(made.valid, made.topology, made.entities, 10, 8, np.random.default_rng([7, SEED]))
+    entities, relations = vectors(1)
+    assert np.array_equal(one.rows, by_hand.rows)
+    assert measured(one, entities, relations) == measured(by_hand, entities, relations)
+    assert set(one.rows.tolist()) <= set(made.entities.tolist()), "only entities of the snapshot compete"
+    for other in (Validation.of(made, 10, 8, 8), Validation.of(made, 10, 8, 7, SEED + 1)):
+        assert one.rows.tolist() != other.rows.tolist()

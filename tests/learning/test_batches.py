@@ -1,4 +1,4 @@
-"""Batches: targets are hidden, everything else is shown, and what is known is never a negative."""
+"""Batches: targets are hidden, everything else is shown, what is known is never a negative, and ranks share a batch."""
 
 from __future__ import annotations
 
@@ -7,71 +7,52 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dkge_dist.graph.relation_paths import PathCounts
-from dkge_dist.graph.topology import Topology
-from dkge_dist.kernels.batches import bernoulli_head_chance
 from dkge_dist.kernels.contexts import Sampling
-from dkge_dist.kernels.ragged import RaggedBatch
-from dkge_dist.kernels.triples import canonical
-from dkge_dist.learning.batches import Batch, BatchMaker
-from dkge_dist.learning.contexts import EntityContexts, RelationContexts
-from dkge_dist.types import ROW
+from dkge_dist.learning.batches import Batch, BatchMaker, NegativeSampling
+from dkge_dist.learning.contexts import ObjectBatch
+from dkge_dist.types import ROW, Array
 from tests import reference
-from tests.reference import Context, Triple
-from tests.strategies import RandomGraph, digests, graphs, to_list, to_triples
+from tests.learning.building import (
+    Sampler,
+    assert_same_batch,
+    maker_of,
+    negatives_of,
+    positives,
+    shown_contexts,
+    small_graph,
+)
+from tests.reference import Triple
+from tests.strategies import RandomGraph, digests, graphs, to_list
+from tests.training_graphs import graph_of_rows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 samplings = st.builds(Sampling, st.integers(0, 2**63 - 1), st.integers(1, 8), st.integers(1, 2))
-SAMPLERS = ["shared", "bernoulli"]
+SAMPLERS: list[Sampler] = ["shared", "bernoulli"]
 
 
 def maker(
     graph: RandomGraph,
     sampling: Sampling,
-    sampler: str,
+    sampler: Sampler,
     hide: bool,
-    candidates: np.ndarray | None = None,
-    **options: bool,
-) -> BatchMaker:
-    train = canonical(to_triples(graph.triples))
-    topology = Topology.of(train, graph.rows)
-    return BatchMaker(
-        train,
-        EntityContexts(topology, digests(graph.rows), sampling),
-        RelationContexts(PathCounts.of(topology, train, graph.relations), digests(graph.relations, 1), sampling),
-        np.arange(graph.rows, dtype=ROW) if candidates is None else candidates,
-        bernoulli_head_chance(*train, graph.relations),
-        sampler,  # type: ignore[arg-type]
-        10,
-        hide,
-        **options,
+    candidates: Array | None = None,
+    logq_correction: bool = False,
+) -> BatchMaker[ObjectBatch]:
+    """With ten negatives."""
+    made = graph_of_rows(graph.triples, graph.rows, graph.relations, sampling)
+    everybody = np.arange(graph.rows, dtype=ROW)
+    negatives = negatives_of(
+        made,
+        sampler,
+        count=10,
+        candidates=everybody if candidates is None else candidates,
+        logq_correction=logq_correction,
     )
+    return maker_of(made, negatives, hide)
 
 
-def shown(batch: Batch) -> dict[int, Context]:
-    """The context of every entity of a batch, read back from its ragged places."""
-    places = batch.entities.places
-    assert isinstance(places, RaggedBatch)
-    found = {}
-    for number, row in enumerate(batch.entities.rows.tolist()):
-        first, end = places.indptr[number], places.indptr[number + 1]
-        vertices = batch.entities.vertex_rows[places.slot_row[first:end]].tolist()
-        edges = set()
-        for place in range(first, end):
-            others = places.entry_slot[places.entry_ptr[place] : places.entry_ptr[place + 1]]
-            edges |= {(vertices[place - first], vertices[other - first]) for other in others if other != place}
-        found[row] = (vertices, frozenset(edges))
-    return found
-
-
-def positives(batch: Batch) -> list[Triple]:
-    rows, kinds = batch.entities.rows, batch.relations.rows
-    columns = rows[batch.head], kinds[batch.relation], rows[batch.tail]
-    return [(int(h), int(r), int(t)) for h, r, t in zip(*columns, strict=True)]
-
-
-def some_positions(count: int, seed: int) -> np.ndarray:
+def some_positions(count: int, seed: int) -> Array:
     rng = np.random.default_rng(seed)
     return rng.permutation(count)[: rng.integers(1, count + 1)]
 
@@ -80,16 +61,16 @@ def some_positions(count: int, seed: int) -> np.ndarray:
 @settings(max_examples=25)
 @given(graph=graphs(max_rows=12), sampling=samplings, seed=st.integers(0, 999), hide=st.booleans())
 def test_contexts_show_all_but_the_targets(
-    sampler: str, graph: RandomGraph, sampling: Sampling, seed: int, hide: bool
+    sampler: Sampler, graph: RandomGraph, sampling: Sampling, seed: int, hide: bool
 ) -> None:
     """Each end of a pair that only the batch links misses in the other's context; nobody else's is touched."""
     assume(graph.triples)
     batches = maker(graph, sampling, sampler, hide)
     for again in range(2):
-        batch = batches.make(some_positions(batches.train.count, seed + again), np.random.default_rng(seed))
+        batch = batches.make(some_positions(batches.triples.count, seed + again), np.random.default_rng(seed))
         hidden = reference.hidden_pairs(graph.triples, positives(batch)) if hide else set()
         simple = reference.neighbours(graph.triples)
-        found = shown(batch)
+        found = shown_contexts(batch.entities)
         for row, context in found.items():
             expected = reference.entity_context(simple, digests(graph.rows), *sampling, row)
             for pair in hidden:
@@ -106,30 +87,29 @@ def test_contexts_show_all_but_the_targets(
 
 def test_a_pair_that_a_triple_outside_the_batch_links_too_stays_visible() -> None:
     graph = RandomGraph(4, 3, [(0, 0, 1), (0, 1, 1), (1, 2, 0), (2, 0, 3), (1, 0, 2), (3, 0, 3)])
-    train = canonical(to_triples(graph.triples))
     batches = maker(graph, Sampling(0, 8, 1), "shared", True)
-    places = {triple: place for place, triple in enumerate(to_list(train))}
+    position = {triple: number for number, triple in enumerate(to_list(batches.triples))}
 
-    def context(*asked: Triple) -> dict[int, list[int]]:
-        batch = batches.make(np.array([places[triple] for triple in asked]), np.random.default_rng(0))
-        return {row: vertices for row, (vertices, _) in shown(batch).items()}
+    def vertices(*asked: Triple) -> dict[int, list[int]]:
+        batch = batches.make(np.array([position[triple] for triple in asked]), np.random.default_rng(0))
+        return {row: vertices for row, (vertices, _) in shown_contexts(batch.entities).items()}
 
-    assert context((0, 0, 1))[0] == [0, 1]
-    assert context((0, 0, 1), (0, 1, 1))[0] == [0, 1]
+    assert vertices((0, 0, 1))[0] == [0, 1]
+    assert vertices((0, 0, 1), (0, 1, 1))[0] == [0, 1]
     # All three that link 0 and 1, in both directions.
-    alone = context((0, 0, 1), (0, 1, 1), (1, 2, 0))
+    alone = vertices((0, 0, 1), (0, 1, 1), (1, 2, 0))
     assert alone[0] == [0]
     assert alone[1] == [1, 2]
-    assert context((2, 0, 3))[2] == [2, 1]
-    assert context((3, 0, 3))[3] == [3, 2]
+    assert vertices((2, 0, 3))[2] == [2, 1]
+    assert vertices((3, 0, 3))[3] == [3, 2]
 
 
 @settings(max_examples=25)
 @given(graph=graphs(max_rows=9), seed=st.integers(0, 999))
-def test_shared_negatives_that_make_a_known_triple_are_blocked(graph: RandomGraph, seed: int) -> None:
+def test_shared_negatives_that_make_a_known_triple_are_masked(graph: RandomGraph, seed: int) -> None:
     assume(graph.triples)
     batches = maker(graph, Sampling(0, 4, 1), "shared", True)
-    batch = batches.make(some_positions(batches.train.count, seed), np.random.default_rng(seed))
+    batch = batches.make(some_positions(batches.triples.count, seed), np.random.default_rng(seed))
     known = set(graph.triples)
     shared = batch.entities.rows[batch.shared].tolist()
     assert len(set(shared)) == len(shared) > 0
@@ -144,7 +124,7 @@ def test_shared_negatives_that_make_a_known_triple_are_blocked(graph: RandomGrap
 def test_bernoulli_negatives_are_unknown_unless_all_are_known(graph: RandomGraph, seed: int) -> None:
     assume(graph.triples)
     batches = maker(graph, Sampling(0, 4, 1), "bernoulli", True)
-    batch = batches.make(some_positions(batches.train.count, seed), np.random.default_rng(seed))
+    batch = batches.make(some_positions(batches.triples.count, seed), np.random.default_rng(seed))
     known, everybody = set(graph.triples), range(graph.rows)
     assert batch.shared.shape == (0,)
     assert batch.negative.shape == batch.corrupts_head.shape == batch.head.shape
@@ -157,11 +137,10 @@ def test_bernoulli_negatives_are_unknown_unless_all_are_known(graph: RandomGraph
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_negatives_are_alive(sampler: str) -> None:
+def test_negatives_are_candidates(sampler: Sampler) -> None:
     """Entities that are in the dictionary but not in the snapshot serve nobody."""
     graph = RandomGraph(40, 1, [(h, 0, h + 1) for h in range(19)])
-    alive = np.arange(20, dtype=ROW)
-    batches = maker(graph, Sampling(0, 4, 1), sampler, True, alive)
+    batches = maker(graph, Sampling(0, 4, 1), sampler, True, np.arange(20, dtype=ROW))
     seen: set[int] = set()
     for seed in range(30):
         batch = batches.make(np.arange(19), np.random.default_rng(seed))
@@ -171,7 +150,7 @@ def test_negatives_are_alive(sampler: str) -> None:
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_a_batch_follows_from_its_generator_alone(sampler: str) -> None:
+def test_a_batch_follows_from_its_generator_alone(sampler: Sampler) -> None:
     """Whatever was made before, by whichever maker."""
     rng = np.random.default_rng(0)
     graph = RandomGraph(20, 3, [(int(h), int(r), int(t)) for h, r, t in rng.integers(0, [20, 3, 20], (80, 3))])
@@ -179,27 +158,88 @@ def test_a_batch_follows_from_its_generator_alone(sampler: str) -> None:
     one.make(np.arange(5), np.random.default_rng(9))
     positions = np.arange(10, 40)
     batches = [made.make(positions, np.random.default_rng(3)) for made in (one, other)]
-    assert shown(batches[0]) == shown(batches[1])
-    for name in (
-        "head",
-        "relation",
-        "tail",
-        "shared",
-        "known_tail_mask",
-        "known_head_mask",
-        "negative",
-        "corrupts_head",
-    ):
-        assert np.array_equal(*(getattr(batch, name) for batch in batches)), name
-    assert positives(batches[0]) == to_list(one.train.take(positions))
+    assert shown_contexts(batches[0].entities) == shown_contexts(batches[1].entities)
+    assert_same_batch(*batches)
+    assert positives(batches[0]) == to_list(one.triples.take(positions))
 
 
 @given(graph=graphs(max_rows=12), seed=st.integers(0, 999))
 def test_a_negative_weighs_by_how_rarely_it_is_drawn(graph: RandomGraph, seed: int) -> None:
     assume(graph.triples)
     batches = maker(graph, Sampling(1, 4, 1), "shared", False, logq_correction=True)
-    batch = batches.make(some_positions(batches.train.count, seed), np.random.default_rng(seed))
-    ends = [end for h, _, t in to_list(batches.train) for end in (h, t)]
-    for row, weight in zip(batch.entities.rows[batch.shared].tolist(), batch.weight, strict=True):
+    batch = batches.make(some_positions(batches.triples.count, seed), np.random.default_rng(seed))
+    ends = [end for h, _, t in to_list(batches.triples) for end in (h, t)]
+    for row, weight in zip(batch.entities.rows[batch.shared].tolist(), batch.log_weight, strict=True):
         expected = 5 / graph.rows + 5 * ends.count(row) / len(ends)
         assert weight == pytest.approx(-np.log(1 - np.exp(-expected)), rel=1e-4, abs=1e-6)
+
+
+def test_without_logq_correction_all_negatives_weigh_the_same() -> None:
+    graph = small_graph()
+    batch = maker_of(graph, negatives_of(graph, "shared")).make(np.arange(9), np.random.default_rng(0))
+    assert batch.log_weight.shape == batch.shared.shape
+    assert not batch.log_weight.any()
+
+
+def test_half_of_the_shared_negatives_are_as_frequent_as_in_the_triples() -> None:
+    """Entity 0 stands at one end of every triple: it is half of the frequent half."""
+    graph = graph_of_rows([(0, 0, n) for n in range(1, 50)], 100, 1, Sampling(0, 4, 1))
+    negatives: NegativeSampling = negatives_of(graph, "shared", count=4001)
+    drawn = negatives.draw_shared(np.random.default_rng(0))
+    assert drawn.shape == (4001,)
+    uniform, frequent = drawn[:2001], drawn[2001:]
+    assert set(uniform.tolist()) == set(range(100))
+    assert (uniform == 0).sum() < 50
+    assert abs((frequent == 0).mean() - 0.5) < 0.05
+    assert frequent.max() < 50
+
+
+WORLDS = [1, 2, 3, 4]
+
+
+def shares(sampler: Sampler, hide: bool, world: int, count: int = 30, seed: int = 1) -> list[Batch[ObjectBatch]]:
+    """The shares of one batch, each made by a worker that knows nothing of the others."""
+    graph = small_graph()
+    positions = np.random.default_rng(seed).permutation(graph.train.count)[:count]
+    negatives = negatives_of(graph, sampler, logq_correction=True)
+    return [
+        maker_of(graph, negatives, hide, rank=rank, world=world).make(positions, np.random.default_rng(seed + 1))
+        for rank in range(world)
+    ]
+
+
+@pytest.mark.parametrize("world", WORLDS)
+@pytest.mark.parametrize("hide", [False, True])
+@pytest.mark.parametrize("sampler", SAMPLERS)
+@pytest.mark.parametrize("count", [1, 2, 3, 30])
+def test_the_shares_of_all_ranks_are_the_batch(sampler: Sampler, hide: bool, world: int, count: int) -> None:
+    (whole,) = shares(sampler, hide, 1, count)
+    parts = shares(sampler, hide, world, count)
+    assert [len(positives(part)) for part in parts] == [
+        count * (rank + 1) // world - count * rank // world for rank in range(world)
+    ]
+    assert [triple for part in parts for triple in positives(part)] == positives(whole)
+    everyone = shown_contexts(whole.entities)
+    for part in parts:
+        assert shown_contexts(part.entities).items() <= everyone.items(), "what is hidden is what the batch hides"
+        assert np.unique(part.entities.rows).shape == part.entities.rows.shape
+    if sampler == "bernoulli":
+        drawn = [int(part.entities.rows[number]) for part in parts for number in part.negative]
+        assert drawn == whole.entities.rows[whole.negative].tolist()
+        assert np.array_equal(np.concatenate([part.corrupts_head for part in parts]), whole.corrupts_head)
+        return
+    for part in parts:
+        assert weights(part) == weights(whole)
+    for side in ("known_tail_mask", "known_head_mask"):
+        found = [masked for part in parts for masked in masked_rows(part, getattr(part, side))]
+        assert found == masked_rows(whole, getattr(whole, side))
+
+
+def weights(batch: Batch[ObjectBatch]) -> dict[int, float]:
+    return dict(zip(batch.entities.rows[batch.shared].tolist(), batch.log_weight.tolist(), strict=True))
+
+
+def masked_rows(batch: Batch[ObjectBatch], mask: Array) -> list[set[int]]:
+    """For each positive: the negatives that take no part."""
+    rows = batch.entities.rows[batch.shared]
+    return [set(rows[line].tolist()) for line in mask]

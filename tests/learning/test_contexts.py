@@ -8,21 +8,29 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dkge_dist.graph.relation_paths import PathCounts
-from dkge_dist.graph.topology import Topology
-from dkge_dist.kernels.batches import bernoulli_head_chance
 from dkge_dist.kernels.contexts import Sampling
-from dkge_dist.kernels.triples import canonical
-from dkge_dist.learning.batches import BatchMaker
-from dkge_dist.learning.contexts import EntityContexts, Form, HiddenPairs, ObjectBatch, RelationContexts, unpack_paths
-from dkge_dist.learning.encode import CHUNK, encode, joint_of, pull
-from dkge_dist.learning.step import Loss, train_step
+from dkge_dist.learning.contexts import Form, HiddenPairs, ObjectBatch, unpack_paths
+from dkge_dist.learning.encode import TrainedObjects
+from dkge_dist.learning.prefetch import PreparedBatch
+from dkge_dist.learning.step import Loss
 from dkge_dist.model.dkge import Dkge, Encoder
-from dkge_dist.tables.shard import TRAINED, Optimizer, Shard, initial_rows
+from dkge_dist.tables.shard import Optimizer
 from dkge_dist.tables.table import LocalTable
-from dkge_dist.types import ROW, Field, Triples
-from tests.reference import Triple
-from tests.strategies import RandomGraph, digests, graphs, to_triples
+from dkge_dist.types import ROW, TRAINED, Array, Field
+from tests import reference
+from tests.learning.building import (
+    Sampler,
+    contexts_of,
+    maker_of,
+    negatives_of,
+    shown_contexts,
+    step_of,
+    table_of,
+    tables_of,
+    values_of,
+)
+from tests.strategies import RandomGraph, digests, graphs
+from tests.training_graphs import graph_of_rows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -30,34 +38,16 @@ DIM = 8
 FORMS: tuple[Form, Form] = ("ragged", "padded")
 
 
-def table(rows: int, seed: int = 0) -> LocalTable:
-    rng = np.random.default_rng(seed)
-    values = {field: initial_rows(rows, DIM, rng) for field in TRAINED}
-    return LocalTable(Shard({**values, Field.JOINT: np.zeros((rows, DIM), np.float32)}))
-
-
-def contexts(
-    triples: list[Triple], rows: int, relations: int, sampling: Sampling, form: Form
-) -> tuple[EntityContexts, RelationContexts]:
-    train = canonical(to_triples(triples))
-    topology = Topology.of(train, rows)
-    paths = PathCounts.of(topology, train, relations)
-    return (
-        EntityContexts(topology, digests(rows), sampling, form),
-        RelationContexts(paths, digests(relations, 1), sampling, form),
-    )
-
-
-def vectors_and_gradients(encoder: Encoder, rows: LocalTable, batch: ObjectBatch) -> dict[str, np.ndarray]:
+def vectors_and_gradients(encoder: Encoder, table: LocalTable, batch: ObjectBatch) -> dict[str, Array]:
     """o* of a batch, and what a weighted sum of them brings to rows (by row) and dense parameters."""
-    leaves = pull(rows, batch)
-    out = encode(encoder, leaves, batch)
+    objects = TrainedObjects(encoder, table)
+    out, leaves = objects.encode(batch)
     encoder.zero_grad()
     weights = torch.from_numpy(np.random.default_rng(9).normal(size=tuple(out.shape)).astype(np.float32))
     (out * weights).sum().backward()
     found = {"o*": out.detach().numpy()}
-    for field, (where, gradient) in leaves.gradients(batch).items():
-        found[field] = np.zeros_like(rows.shard.values[field])
+    for field, (where, gradient) in objects.gradients(batch, leaves).items():
+        found[field] = np.zeros((table.rows, table.dim), np.float32)
         np.add.at(found[field], where, gradient)
     for name, value in encoder.named_parameters():
         assert value.grad is not None, name
@@ -65,7 +55,7 @@ def vectors_and_gradients(encoder: Encoder, rows: LocalTable, batch: ObjectBatch
     return found
 
 
-def assert_same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> None:
+def assert_same(one: dict[str, Array], other: dict[str, Array]) -> None:
     assert one.keys() == other.keys()
     for name, value in one.items():
         np.testing.assert_allclose(other[name], value, rtol=1e-5, atol=1e-5, err_msg=name)
@@ -77,10 +67,10 @@ def test_padded_equals_ragged(graph: RandomGraph, cap: int, hops: int, layers: i
     rng = np.random.default_rng(seed)
     model = Dkge(DIM, layers, layers, seed)
     sampling = Sampling(seed, cap, hops)
-    made = [contexts(graph.triples, graph.rows, graph.relations, sampling, form) for form in FORMS]
+    made = [contexts_of(graph.triples, graph.rows, graph.relations, sampling, form) for form in FORMS]
     for kind, (encoder, count) in enumerate(((model.entity, graph.rows), (model.relation, graph.relations))):
         some = rng.permutation(count)[: rng.integers(1, count + 1)].astype(ROW)
-        ragged, padded = (vectors_and_gradients(encoder, table(count), both[kind].batch(some)) for both in made)
+        ragged, padded = (vectors_and_gradients(encoder, table_of(count, DIM), both[kind].batch(some)) for both in made)
         assert_same(ragged, padded)
 
 
@@ -93,28 +83,13 @@ def test_padded_equals_ragged_in_every_width_class(cap: int) -> None:
     triples += [(int(h), int(r), int(t)) for h, r, t in rng.integers(0, [rows, relations, rows], (150, 3))]
     model = Dkge(DIM, 2, 2, 0)
     hidden = HiddenPairs(*(np.array(side, ROW) for side in zip(*((h, t) for h, _, t in triples[::7]), strict=True)))
-    made = [contexts(triples, rows, relations, Sampling(1, cap, 1), form) for form in FORMS]
+    made = [contexts_of(triples, rows, relations, Sampling(1, cap, 1), form) for form in FORMS]
     everybody = rng.permutation(rows).astype(ROW)
     batches = [entities.batch(everybody, hidden) for entities, _ in made]
-    assert {block.rows_Bn.shape[1] for block in batches[1].places} >= {8, 16, 24, 32, 40}
-    assert_same(*(vectors_and_gradients(model.entity, table(rows), batch) for batch in batches))
+    assert {block.rows_Bn.shape[1] for block in batches[1].contexts} >= {8, 16, 24, 32, 40}
+    assert_same(*(vectors_and_gradients(model.entity, table_of(rows, DIM), batch) for batch in batches))
     kinds = [relation.batch(np.arange(relations, dtype=ROW)) for _, relation in made]
-    assert_same(*(vectors_and_gradients(model.relation, table(relations), batch) for batch in kinds))
-
-
-def maker(train: Triples, rows: int, relations: int, sampler: str, form: Form) -> BatchMaker:
-    topology = Topology.of(train, rows)
-    sampling = Sampling(2, 9, 1)
-    return BatchMaker(
-        train,
-        EntityContexts(topology, digests(rows), sampling, form),
-        RelationContexts(PathCounts.of(topology, train, relations), digests(relations, 1), sampling, form),
-        np.arange(rows, dtype=ROW),
-        bernoulli_head_chance(*train, relations),
-        sampler,  # type: ignore[arg-type]
-        12,
-        hide_targets=True,
-    )
+    assert_same(*(vectors_and_gradients(model.relation, table_of(relations, DIM), batch) for batch in kinds))
 
 
 @pytest.mark.parametrize(
@@ -122,25 +97,26 @@ def maker(train: Triples, rows: int, relations: int, sampler: str, form: Form) -
     [("bernoulli", Loss("margin", 4.0)), ("shared", Loss("softmax", 0.5)), ("shared", Loss("self_adversarial", 3.0))],
 )
 @pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
-def test_a_step_with_padded_contexts_equals_one_with_ragged_ones(sampler: str, loss: Loss, optimizer: str) -> None:
+def test_a_step_with_padded_contexts_equals_one_with_ragged_ones(sampler: Sampler, loss: Loss, optimizer: str) -> None:
     rng = np.random.default_rng(1)
     rows, relations = 50, 5
-    columns = rng.integers(0, [[rows], [relations], [rows]], (3, 260))
-    train = canonical(Triples(*(column.astype(ROW) for column in columns)))
+    triples = [(int(h), int(r), int(t)) for h, r, t in rng.integers(0, [rows, relations, rows], (260, 3))]
+    graph = graph_of_rows(triples, rows, relations, Sampling(2, 9, 1))
     results = []
     for form in FORMS:
-        batches = maker(train, rows, relations, sampler, form)
-        model = Dkge(DIM, 2, 1, seed=4)
-        tables = (table(rows, 1), table(relations, 2))
+        batches = maker_of(graph, negatives_of(graph, sampler, count=12), True, form)
+        model, tables = Dkge(DIM, 2, 1, seed=4), tables_of(graph, DIM)
         kind = torch.optim.SGD if optimizer == "sgd" else torch.optim.Adagrad
-        dense = kind(model.parameters(), lr=0.01)
+        step = step_of(model, tables, loss, kind(model.parameters(), lr=0.01))
         losses = []
-        for step in range(2):
-            positions = np.random.default_rng(step).permutation(train.count)[:70]
-            batch = batches.make(positions, np.random.default_rng([7, step]))
-            losses.append(train_step(model, dense, tables, batch, loss, Optimizer(optimizer, 0.01)))  # type: ignore[arg-type]
+        for number in range(2):
+            positions = np.random.default_rng(number).permutation(graph.train.count)[:70]
+            batch = batches.make(positions, np.random.default_rng([7, number]))
+            losses.append(step.learn(PreparedBatch(batch, 70), Optimizer(optimizer, 0.01)))  # type: ignore[arg-type]
         result = {"losses": np.array(losses) / 70}
-        result |= {f"{kind}-{f}": t.shard.values[f] for kind, t in zip("er", tables, strict=True) for f in TRAINED}
+        for field in TRAINED:
+            entities, kinds = values_of(tables, field)
+            result |= {f"entities {field}": entities, f"relations {field}": kinds}
         results.append(result | {name: value.detach().numpy() for name, value in model.named_parameters()})
     assert_same(*results)
 
@@ -149,31 +125,16 @@ def test_a_batch_of_one_object_that_stands_alone() -> None:
     """No train triple: a context of itself only, so that o* follows from its own two vectors."""
     model = Dkge(DIM, 1, 1, 0)
     for form in FORMS:
-        entities, relations = contexts([(0, 0, 1)], 3, 2, Sampling(1, 5, 2), form)
+        entities, relations = contexts_of([(0, 0, 1)], 3, 2, Sampling(1, 5, 2), form)
         for encoder, around, count, row in ((model.entity, entities, 3, 2), (model.relation, relations, 2, 1)):
             batch = around.batch(np.array([row], ROW))
             assert batch.vertex_rows.tolist() == [row]
-            rows = table(count)
-            own = {field: torch.from_numpy(rows.shard.values[field][row]) for field in TRAINED}
+            rows, wanted = table_of(count, DIM), {field: np.array([row], ROW) for field in TRAINED}
+            own = {field: torch.from_numpy(values) for field, values in rows.pull(wanted).items()}
             shown = torch.relu(own[Field.CONTEXT] @ encoder.gcn.weights[0])
             expected = (own[Field.KNOWLEDGE] + shown) / 2
-            out = encode(encoder, pull(rows, batch), batch)
-            np.testing.assert_allclose(out[0].detach().numpy(), expected.detach().numpy(), rtol=1e-5, atol=1e-6)
-
-
-def test_vectors_of_many_objects_are_those_of_each_alone() -> None:
-    """More objects than are encoded at once, in any order; and none at all."""
-    rng = np.random.default_rng(0)
-    rows = CHUNK + 10
-    triples = [(int(h), 0, int(t)) for h, t in rng.integers(0, rows, (9000, 2))]
-    entities, _ = contexts(triples, rows, 1, Sampling(1, 6, 1), "ragged")
-    model, vectors = Dkge(DIM, 1, 1, 0), table(rows)
-    order = rng.permutation(rows).astype(ROW)
-    found = joint_of(model.entity, vectors, entities, order)
-    for place in (0, 1, CHUNK - 1, CHUNK, rows - 1):
-        alone = joint_of(model.entity, vectors, entities, order[place : place + 1])
-        np.testing.assert_allclose(found[place], alone[0], rtol=1e-6, atol=1e-6)
-    assert joint_of(model.entity, vectors, entities, order[:0]).shape == (0, DIM)
+            out, _ = TrainedObjects(encoder, rows).encode(batch)
+            np.testing.assert_allclose(out.detach().numpy(), expected.detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
 @given(st.integers(1, 9), st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=4), min_size=1, max_size=12))
@@ -185,3 +146,39 @@ def test_paths_are_unpacked_into_their_relations(spare: int, paths: list[list[in
     ends = np.cumsum(lengths)
     found = [sorted(relations[end - length : end].tolist()) for end, length in zip(ends, lengths, strict=True)]
     assert found == [sorted(path) for path in paths]
+
+
+@settings(max_examples=25)
+@given(graphs(max_rows=14), st.integers(1, 8), st.integers(1, 2), st.data())
+def test_hidden_pairs_are_left_out_of_each_others_contexts(
+    graph: RandomGraph, cap: int, hops: int, data: st.DataObject
+) -> None:
+    """Either end may stand outside of the batch."""
+    row = st.integers(0, graph.rows - 1)
+    pairs = data.draw(st.lists(st.tuples(row, row).filter(lambda pair: pair[0] < pair[1]), unique=True, max_size=6))
+    some = np.array(data.draw(st.lists(row, unique=True, min_size=1)), ROW)
+    one, other = np.array(pairs, ROW).reshape(-1, 2).T
+    sampling = Sampling(3, cap, hops)
+    entities, _ = contexts_of(graph.triples, graph.rows, graph.relations, sampling)
+    found = shown_contexts(entities.batch(some, HiddenPairs(one, other)))
+    simple = reference.neighbours(graph.triples)
+    assert list(found) == some.tolist()
+    for entity, context in found.items():
+        expected = reference.entity_context(simple, digests(graph.rows), *sampling, entity)
+        for pair in pairs:
+            if entity in pair:
+                expected = reference.without_vertex(expected, *({*pair} - {entity}))
+        assert context == expected
+
+
+def test_vertex_rows_are_distinct_and_named_by_the_contexts() -> None:
+    """A row that several contexts show is pulled once."""
+    entities, relations = contexts_of([(0, 0, n) for n in range(1, 9)] + [(1, 1, 2)], 9, 2, Sampling(1, 35, 1))
+    batch = entities.batch(np.array([3, 0, 2], ROW))
+    assert sorted(batch.vertex_rows.tolist()) == list(range(9))
+    assert batch.bag is None
+    kinds = relations.batch(np.array([1, 0], ROW))
+    assert kinds.bag is not None and kinds.bag_offsets is not None
+    assert sorted(kinds.vertex_rows.tolist()) == [0, 1]
+    assert kinds.bag_offsets[0] == 0
+    assert (np.diff(kinds.bag_offsets) > 0).all()

@@ -1,73 +1,61 @@
-"""A whole step equals the same computation written densely; steps learn; the same seed gives the same result."""
+"""A step equals the same computation written densely; gradients of ranks add up; what is not finite is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
-from dkge_dist.graph.relation_paths import PathCounts
-from dkge_dist.graph.topology import Topology
-from dkge_dist.kernels.batches import bernoulli_head_chance
-from dkge_dist.kernels.contexts import Sampling
-from dkge_dist.kernels.triples import canonical
-from dkge_dist.learning.batches import BatchMaker
-from dkge_dist.learning.contexts import EntityContexts, RelationContexts
-from dkge_dist.learning.step import Loss, train_step
+from dkge_dist.graph.training_graph import TrainingGraph
+from dkge_dist.learning.batches import Batch
+from dkge_dist.learning.contexts import ObjectBatch
+from dkge_dist.learning.prefetch import PreparedBatch
+from dkge_dist.learning.step import Loss, NotFiniteError
 from dkge_dist.model.dkge import Dkge
-from dkge_dist.tables.shard import TRAINED, Optimizer, Shard, initial_rows
-from dkge_dist.tables.table import LocalTable
-from dkge_dist.types import Field, Triples
+from dkge_dist.runtime import LocalCommunicator, Monitor
+from dkge_dist.tables.shard import Optimizer, Shard
+from dkge_dist.tables.table import Gradients, LocalTable, Tables
+from dkge_dist.types import TRAINED, Array, Field
 from tests import reference
-from tests.strategies import digests, to_list, to_triples
+from tests.learning.building import (
+    DIM,
+    LOSSES,
+    RELATIONS,
+    ROWS,
+    SAMPLING,
+    Sampler,
+    maker_of,
+    negatives_of,
+    positives,
+    small_graph,
+    step_of,
+    table_of,
+    tables_of,
+    values_of,
+)
+from tests.strategies import digests, to_list
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-ROWS, RELATIONS, DIM = 40, 4, 12
-SAMPLING = Sampling(5, 6, 1)
 
-
-def graph(seed: int = 0) -> Triples:
-    rng = np.random.default_rng(seed)
-    columns = rng.integers(0, [[ROWS], [RELATIONS], [ROWS]], (3, 160))
-    return canonical(to_triples([(int(h), int(r), int(t)) for h, r, t in columns.T]))
-
-
-def maker(train: Triples, sampler: str, negatives: int = 16) -> BatchMaker:
-    topology = Topology.of(train, ROWS)
-    paths = PathCounts.of(topology, train, RELATIONS)
-    return BatchMaker(
-        train,
-        EntityContexts(topology, digests(ROWS), SAMPLING),
-        RelationContexts(paths, digests(RELATIONS, 1), SAMPLING),
-        np.arange(ROWS, dtype=np.int32),
-        bernoulli_head_chance(train.head, train.relation, train.tail, RELATIONS),
-        sampler,
-        negatives,
-    )
-
-
-def tables(seed: int = 0) -> tuple[LocalTable, LocalTable]:
-    rng = np.random.default_rng(seed)
-    made = []
-    for count in (ROWS, RELATIONS):
-        values = {field: initial_rows(count, DIM, rng) for field in TRAINED}
-        made.append(LocalTable(Shard({**values, Field.JOINT: np.zeros((count, DIM), np.float32)})))
-    return made[0], made[1]
-
-
-def dense_joints(train: Triples, model: Dkge, rows: tuple) -> tuple[torch.Tensor, torch.Tensor]:
+def dense_joints(graph: TrainingGraph, model: Dkge, rows: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
     """o* of everybody by the reference, from (entity ^k, entity ^c, relation ^k, relation ^c) in 64 bits."""
-    triples = to_list(train)
+    triples = to_list(graph.train)
     simple = reference.neighbours(triples)
     contexts = [reference.entity_context(simple, digests(ROWS), *SAMPLING, e) for e in range(ROWS)]
     around = [(np.array(c[0]), reference.normalised_adjacency(c)) for c in contexts]
     counts = reference.together(triples, 2)
-    features, related = [], []
+    features: list[Tensor] = []
+    related = []
     for relation in range(RELATIONS):
         context = reference.relation_context(counts, digests(RELATIONS, 1), SAMPLING.seed, SAMPLING.cap, relation)
         related.append(
             (np.arange(len(features), len(features) + len(context[0])), reference.normalised_adjacency(context))
         )
-        features += [sum(rows[3][r] for r in path) for path in context[0]]
+        features += [sum(rows[3][r] for r in path) for path in context[0]]  # type: ignore[misc]
     joints = []
     for encoder, bag, feature, own in (
         (model.entity, around, rows[1], rows[0]),
@@ -80,18 +68,15 @@ def dense_joints(train: Triples, model: Dkge, rows: tuple) -> tuple[torch.Tensor
     return joints[0], joints[1]
 
 
-@pytest.mark.parametrize(
-    ("sampler", "loss"),
-    [("bernoulli", Loss("margin", 10.0)), ("shared", Loss("softmax", 0.0)), ("shared", Loss("self_adversarial", 3.0))],
-)
-def test_one_step_of_descent_equals_the_dense_gradient(sampler: str, loss: Loss) -> None:
-    train = graph()
-    batch = maker(train, sampler).make(np.arange(30), np.random.default_rng(1))
+@pytest.mark.parametrize(("sampler", "loss"), LOSSES)
+def test_one_step_of_descent_equals_the_dense_gradient(sampler: Sampler, loss: Loss) -> None:
+    graph = small_graph()
+    batch = maker_of(graph, negatives_of(graph, sampler)).make(np.arange(30), np.random.default_rng(1))
     model = Dkge(DIM, 1, 1, seed=3)
-    entities, relations = tables()
-    before = [t.shard.values[f].copy() for t in (entities, relations) for f in TRAINED]
+    tables = tables_of(graph)
+    before = [values for field in TRAINED for values in values_of(tables, field)]
     leaves = [torch.from_numpy(x).double().requires_grad_() for x in before]
-    entity, relation = dense_joints(train, model, tuple(leaves))
+    entity, relation = dense_joints(graph, model, (leaves[0], leaves[2], leaves[1], leaves[3]))
 
     rows, kinds = torch.from_numpy(batch.entities.rows).long(), torch.from_numpy(batch.relations.rows).long()
     head, tail = (entity[rows[torch.from_numpy(x).long()]] for x in (batch.head, batch.tail))
@@ -105,9 +90,9 @@ def test_one_step_of_descent_equals_the_dense_gradient(sampler: str, loss: Loss)
     else:
         shared = entity[rows[torch.from_numpy(batch.shared).long()]]
         total = torch.zeros((), dtype=torch.float64)
-        for query, blocked in ((head + kind, batch.known_tail_mask), (tail - kind, batch.known_head_mask)):
+        for query, known in ((head + kind, batch.known_tail_mask), (tail - kind, batch.known_head_mask)):
             far = (query[:, None] - shared[None]).abs().sum(-1)
-            logits = (torch.from_numpy(batch.weight) - far).masked_fill(torch.from_numpy(blocked), -torch.inf)
+            logits = (torch.from_numpy(batch.log_weight) - far).masked_fill(torch.from_numpy(known), -torch.inf)
             if loss.kind == "softmax":
                 total = total - torch.log_softmax(torch.cat([-positive[:, None], logits], 1), 1)[:, 0].sum()
             else:
@@ -116,26 +101,26 @@ def test_one_step_of_descent_equals_the_dense_gradient(sampler: str, loss: Loss)
                 total = total + (weight * torch.nn.functional.softplus(loss.margin - far)).sum()
     expected = torch.autograd.grad(total, leaves)
 
-    dense = torch.optim.SGD(model.parameters(), lr=0.0)
-    value = train_step(model, dense, (entities, relations), batch, loss, Optimizer("sgd", 1e-2))
+    step = step_of(model, tables, loss, torch.optim.SGD(model.parameters(), lr=0.0))
+    value = step.learn(PreparedBatch(batch, 30), Optimizer("sgd", 1e-2))
     assert value == pytest.approx(total.item(), rel=1e-5)
-    after = [t.shard.values[f] for t in (entities, relations) for f in TRAINED]
+    after = [values for field in TRAINED for values in values_of(tables, field)]
     for old, new, gradient in zip(before, after, expected, strict=True):
         np.testing.assert_allclose((old - new) / 1e-2, gradient.numpy(), rtol=2e-3, atol=2e-3)
 
 
-def learn(seed: int, steps: int = 200) -> tuple[list[float], np.ndarray]:
-    train = graph()
-    batches = maker(train, "shared")
+def learn(seed: int, steps: int = 200) -> tuple[list[float], Array]:
+    graph = small_graph()
+    batches = maker_of(graph, negatives_of(graph, "shared"))
     model = Dkge(DIM, 1, 1, seed=seed)
-    both = tables(seed)
-    dense = torch.optim.Adagrad(model.parameters(), lr=0.01)
+    tables = tables_of(graph, seed=seed)
+    step = step_of(model, tables, Loss("softmax", 0.0), torch.optim.Adagrad(model.parameters(), lr=0.01))
     losses = []
-    for step in range(steps):
-        rng = np.random.default_rng([seed, step])
-        batch = batches.make(rng.permutation(train.count)[:64], rng)
-        losses.append(train_step(model, dense, both, batch, Loss("softmax", 0.0), Optimizer("adagrad", 0.1)))
-    return losses, both[0].shard.values[Field.KNOWLEDGE]
+    for number in range(steps):
+        rng = np.random.default_rng([seed, number])
+        batch = batches.make(rng.permutation(graph.train.count)[:64], rng)
+        losses.append(step.learn(PreparedBatch(batch, 64), Optimizer("adagrad", 0.1)))
+    return losses, values_of(tables, Field.KNOWLEDGE)[0]
 
 
 def test_steps_learn_and_the_same_seed_gives_the_same_vectors() -> None:
@@ -145,3 +130,149 @@ def test_steps_learn_and_the_same_seed_gives_the_same_vectors() -> None:
     assert losses == again
     assert np.array_equal(vectors, same)
     assert not np.array_equal(vectors, learn(1, steps=1)[1])
+
+
+CASES = [(sampler, loss, hide) for sampler, loss in LOSSES for hide in (False, True)]
+
+
+def shares(sampler: Sampler, hide: bool, world: int, count: int = 30) -> list[Batch[ObjectBatch]]:
+    """The shares that the ranks have of one batch."""
+    graph = small_graph()
+    positions = np.random.default_rng(1).permutation(graph.train.count)[:count]
+    negatives = negatives_of(graph, sampler, logq_correction=True)
+    return [
+        maker_of(graph, negatives, hide, rank=rank, world=world).make(positions, np.random.default_rng(2))
+        for rank in range(world)
+    ]
+
+
+class RecordingTable(LocalTable):
+    """Keeps its rows as they are, and what was pushed."""
+
+    def __init__(self, shard: Shard) -> None:
+        super().__init__(shard)
+        self.pushed: dict[Field, Array] = {}
+
+    def push(self, gradients: Gradients, optimizer: Optimizer) -> None:
+        for name, (rows, values) in gradients.items():
+            assert np.unique(rows).shape == rows.shape
+            whole = self.pushed.setdefault(name, np.zeros(self.shard.values[name].shape, np.float64))
+            whole[rows] += values
+
+
+def gradients(batches: list[Batch[ObjectBatch]], loss: Loss) -> dict[str, Array]:
+    """All gradients of some batches at the same start values, added up: by row for tables, dense ones by name."""
+    tables = [RecordingTable(table_of(count, seed=count).shard) for count in (ROWS, RELATIONS)]
+    model = Dkge(DIM, 2, 1, seed=3)
+    step = step_of(model, Tables(*tables), loss, torch.optim.SGD(model.parameters(), lr=0.0))
+    total: dict[str, Array] = {"loss": np.zeros(())}
+    for batch in batches:
+        total["loss"] += step.learn(PreparedBatch(batch, 30), Optimizer("sgd", 0.1))
+        for name, parameter in model.named_parameters():
+            assert parameter.grad is not None
+            total[name] = total.get(name, np.zeros(())) + parameter.grad.double().numpy()
+    for kind, table in zip(("entities", "relations"), tables, strict=True):
+        total |= {f"{kind} {name}": values for name, values in table.pushed.items()}
+    return total
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4])
+@pytest.mark.parametrize(("sampler", "loss", "hide"), CASES)
+def test_gradients_of_all_ranks_add_up_to_those_of_the_batch(
+    sampler: Sampler, loss: Loss, hide: bool, world: int
+) -> None:
+    expected = gradients(shares(sampler, hide, 1), loss)
+    found = gradients(shares(sampler, hide, world), loss)
+    assert len(expected) > 8
+    assert found.keys() == expected.keys()
+    for name, values in expected.items():
+        scale = np.abs(values).max()
+        assert scale > 0, name
+        assert np.abs(found[name] - values).max() <= 1e-5 * scale, name
+
+
+@pytest.mark.parametrize(("sampler", "loss", "hide"), CASES)
+def test_a_batch_of_fewer_triples_than_workers(sampler: Sampler, loss: Loss, hide: bool) -> None:
+    """A worker without triples has gradients of zeros, and nothing that is not a number."""
+    expected = gradients(shares(sampler, hide, 1, count=2), loss)
+    parts = shares(sampler, hide, 4, count=2)
+    assert sorted(len(positives(part)) for part in parts) == [0, 0, 1, 1]
+    for part in parts:
+        if not part.head.shape[0]:
+            assert all(not values.any() for values in gradients([part], loss).values())
+    found = gradients(parts, loss)
+    for name, values in expected.items():
+        assert np.abs(found[name] - values).max() <= 1e-5 * max(np.abs(values).max(), 1e-6), name
+
+
+class Doubling(LocalCommunicator):
+    """As if another worker had just the same share of every batch."""
+
+    def __init__(self) -> None:
+        super().__init__(Monitor())
+        self.calls: list[int] = []
+
+    def all_reduce(self, tensors: Sequence[Tensor]) -> None:
+        self.calls.append(len(tensors))
+        for tensor in tensors:
+            tensor *= 2
+
+
+def test_dense_gradients_and_the_loss_are_added_up_by_one_all_reduce() -> None:
+    graph = small_graph()
+    batch = maker_of(graph, negatives_of(graph, "shared")).make(np.arange(30), np.random.default_rng(1))
+    losses, moved = [], []
+    communicators = [LocalCommunicator(Monitor()), Doubling()]
+    for communicator in communicators:
+        model = Dkge(DIM, 1, 1, seed=3)
+        start = [parameter.detach().clone() for parameter in model.parameters()]
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        step = step_of(model, tables_of(graph), Loss("softmax", 0.0), optimizer, communicator)
+        losses.append(step.learn(PreparedBatch(batch, 30), Optimizer("sgd", 0.01)))
+        moved.append([(p.detach() - s).numpy() for p, s in zip(model.parameters(), start, strict=True)])
+    assert losses[1] == pytest.approx(2 * losses[0])
+    for one, doubled in zip(*moved, strict=True):
+        np.testing.assert_allclose(doubled, 2 * one, rtol=1e-3, atol=1e-7)
+    assert isinstance(communicators[1], Doubling)
+    assert communicators[1].calls == [len(moved[0]) + 1], "the loss goes with the gradients"
+
+
+class Broken(LocalCommunicator):
+    """Another worker has a loss or a gradient that is no number."""
+
+    def __init__(self, where: int) -> None:
+        super().__init__(Monitor())
+        self.where = where
+
+    def all_reduce(self, tensors: Sequence[Tensor]) -> None:
+        tensors[self.where].fill_(torch.nan)
+
+
+@pytest.mark.parametrize("where", [0, 3, -1])
+def test_a_loss_or_gradient_that_is_not_finite_is_refused_before_anything_moves(where: int) -> None:
+    """By all workers at the same step: they see the same sums."""
+    graph = small_graph()
+    batch = maker_of(graph, negatives_of(graph, "shared")).make(np.arange(30), np.random.default_rng(1))
+    model, tables = Dkge(DIM, 1, 1, seed=3), tables_of(graph)
+    start = [parameter.detach().clone() for parameter in model.parameters()]
+    before = {field: values_of(tables, field) for field in TRAINED}
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    step = step_of(model, tables, Loss("softmax", 0.0), optimizer, Broken(where))
+    with pytest.raises(NotFiniteError, match="not finite"):
+        step.learn(PreparedBatch(batch, 30), Optimizer("sgd", 0.01))
+    assert all(torch.equal(p, s) for p, s in zip(model.parameters(), start, strict=True))
+    for field in TRAINED:
+        assert all(np.array_equal(*both) for both in zip(values_of(tables, field), before[field], strict=True))
+
+
+def test_frozen_dense_parameters_stay() -> None:
+    graph = small_graph()
+    batch = maker_of(graph, negatives_of(graph, "shared")).make(np.arange(30), np.random.default_rng(1))
+    model, tables = Dkge(DIM, 1, 1, seed=3).requires_grad_(False), tables_of(graph)
+    step = step_of(model, tables, Loss("softmax", 0.0), torch.optim.SGD(model.parameters(), lr=1.0))
+    step.dense = None
+    before = values_of(tables, Field.KNOWLEDGE)
+    start = [parameter.clone() for parameter in model.parameters()]
+    step.learn(PreparedBatch(batch, 30), Optimizer("sgd", 0.01))
+    assert all(torch.equal(p, s) for p, s in zip(model.parameters(), start, strict=True))
+    assert all((old != new).any() for old, new in zip(before, values_of(tables, Field.KNOWLEDGE), strict=True))

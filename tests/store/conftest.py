@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from dkge_dist import api
-from tests.graphs import movies, write_tsv
+from tests.graphs import LEARN, dense, movies, write_tsv
+from tests.store.nights import night, store_with_a_night
 from tests.store.small_models import publish
 
 
@@ -36,3 +37,29 @@ def graph(with_graph: Path, tmp_path: Path) -> Path:
 def model(with_model: Path, tmp_path: Path) -> Path:
     """A store with a snapshot, `first`, and version 2, a model of it."""
     return Path(shutil.copytree(with_model, tmp_path / "store"))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store with one snapshot, `base`, of 200 triples."""
+    path = tmp_path / "store"
+    api.ingest(path, write_tsv(tmp_path / "base.tsv", movies(200)))
+    return path
+
+
+@pytest.fixture(scope="session")
+def with_nights(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Snapshot 1 with model 2, night 3 with model 4, night 5 with model 6."""
+    store = tmp_path_factory.mktemp("history") / "store"
+    api.ingest(store, write_tsv(store.parent / "base.tsv", dense()), valid=20, test=20)
+    api.train(store, settings=LEARN)
+    for number in (1, 2):
+        night(store, number)
+        api.update(store)
+    return store
+
+
+@pytest.fixture(scope="session")
+def with_a_night(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Snapshot 1 with model 2, and night 3 that no model has learnt yet."""
+    return store_with_a_night(tmp_path_factory.mktemp("crashes"))

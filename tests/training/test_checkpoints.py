@@ -17,7 +17,7 @@ from dkge_dist import api
 from dkge_dist.store.store import Store
 from dkge_dist.store.trainings import Trainings
 from dkge_dist.training.checkpoints import Checkpoints
-from dkge_dist.training.trainer import StoppedError
+from dkge_dist.training.progress import StoppedError
 from dkge_dist.types import DkgeError
 from tests.graphs import assert_sound, movies, write_tsv
 from tests.weights import load_weights
