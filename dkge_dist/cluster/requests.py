@@ -1,7 +1,7 @@
 """Pull, push and write of a shard as messages of the transport, and their replies.
 
 In: operations of `ShardServer` and what they return. Out: messages, and back. On the server's side everything that a
-request holds is checked against the shard before a kernel sees it, as kernels do not check bounds. That has to be cheap:
+request holds is checked against the shard before a kernel sees it, as kernels check no bounds. That has to be cheap:
 with 16 shards every instruction of a request meets cold caches. The check believes that a client that knows the attempt
 does not change rows in shared memory while they are used. A request that fails the check, and any error of the shard,
 becomes an ERROR reply with a code.

@@ -188,15 +188,15 @@ def test_an_attempt_that_is_over_has_a_code(server: ShardServer) -> None:
     handler, pull = RequestHandler(server), arrived(pull_request({Field.KNOWLEDGE: SOME}, 0, None))
     stale = (ErrorCode.STALE_ATTEMPT, "shard 0 belongs to another attempt by now")
     assert read_error(arrived(handler.answer("before", pull, allocate))) == stale
-    assert handler.answer("now", pull, here).kind == ANSWER
+    assert handler.answer("now", pull, allocate).kind == ANSWER
     server.open("later", 1, START)
     assert read_error(arrived(handler.answer("now", pull, allocate))) == stale
 
 
 def test_every_attempt_has_limits_of_its_own(server: ShardServer) -> None:
     handler = RequestHandler(server)
-    write = arrived(write_request(Field.JOINT, SOME, ONES))
-    assert handler.answer("now", write, here).kind == ANSWER
+    write = arrived(write_request(Field.JOINT, SOME, ONES, False))
+    assert handler.answer("now", write, allocate).kind == ANSWER
     server.open("later", 2, START._replace(dim=4))
     assert read_error(arrived(handler.answer("later", write, allocate)))[0] == ErrorCode.INVALID_REQUEST
     push = arrived(push_request(0, 2, {}, OPTIMIZER, {}))
