@@ -32,12 +32,17 @@ KIND_CODE = {kind: code for code, kind in enumerate(KINDS)}
 
 # A tag is the role of an array plus the number of its field.
 ROWS, VALUES, LATE, PATCH_NUMBERS, PATCH_VALUES = range(0, 40, 8)
-ROLES = {PULL: (ROWS,), PUSH: (ROWS, VALUES, LATE), WRITE: (ROWS, VALUES)}
-"""Of the arrays that each request may hold."""
 FIELD_BITS = 7
-UNSIGNED = np.dtype(np.uint32)
 FIELDS = tuple(Field)
 FIELD_CODE = {field: code for code, field in enumerate(FIELDS)}
+ROLES = {PULL: (ROWS,), PUSH: (ROWS, VALUES, LATE), WRITE: (ROWS, VALUES)}
+TAGS = {
+    request: {role + code: (role, field) for role in roles for code, field in enumerate(FIELDS)}
+    for request, roles in ROLES.items()
+}
+"""Of the arrays that each request may hold: what their tags mean."""
+UNKNOWN = (-1, Field.JOINT)
+INT32, UINT32, FLOAT32 = np.dtype(ROW), np.dtype(np.uint32), np.dtype(np.float32)
 
 
 class ErrorCode(IntEnum):
@@ -156,41 +161,40 @@ class RequestHandler:
 
 def _checked(request: Received, shapes: Mapping[Field, Shape]) -> dict[int, LocalRows]:
     """The arrays of a request by role and field, each as the shard needs it: dtype, shape, rows that exist."""
-    if request.kind not in ROLES:
+    if request.kind not in TAGS:
         raise InvalidRequestError(f"unknown request {request.kind}")
-    name = NAMES[request.kind]
-    arrays: dict[int, LocalRows] = {role: {} for role in ROLES[request.kind]}
+    name, tags = NAMES[request.kind], TAGS[request.kind]
+    arrays: dict[int, LocalRows] = {ROWS: {}, VALUES: {}, LATE: {}}
     for tag, array in zip(request.tags, request.arrays, strict=True):
-        role, code = tag & ~FIELD_BITS, tag & FIELD_BITS
-        if role not in arrays or code >= len(FIELDS) or FIELDS[code] in arrays[role]:
+        role, field = tags.get(tag, UNKNOWN)
+        if role < 0 or field in arrays[role]:
             raise InvalidRequestError(f"{name}: unexpected array with tag {tag}")
-        field = FIELDS[code]
         if field not in shapes:
             raise InvalidRequestError(f"{name}: field {field} is not in this shard")
-        if role != VALUES:
+        if role == VALUES:
+            _check_values(name, field, array, arrays[ROWS].get(field), shapes[field][1])
+        else:
             _check_rows(name, field, array, shapes[field][0])
         arrays[role][field] = array
-    if VALUES in arrays:
-        if arrays[ROWS].keys() != arrays[VALUES].keys():
-            raise InvalidRequestError(f"{name}: rows of {list(arrays[ROWS])} with values of {list(arrays[VALUES])}")
-        for field, rows in arrays[ROWS].items():
-            _check_values(name, field, arrays[VALUES][field], (rows.shape[0], shapes[field][1]))
+    if request.kind != PULL and len(arrays[ROWS]) != len(arrays[VALUES]):
+        raise InvalidRequestError(f"{name}: rows of {len(arrays[ROWS])} fields, values of {len(arrays[VALUES])}")
     return arrays
 
 
 def _check_rows(name: str, field: Field, rows: Array, size: int) -> None:
-    if rows.dtype != ROW or rows.ndim != 1:
+    if rows.dtype != INT32 or rows.ndim != 1:
         told = f"rows are {rows.dtype} of shape {rows.shape}, not one-dimensional int32"
         raise InvalidRequestError(f"{name}: field {field}: {told}")
     if rows.shape[0]:
-        unsigned = rows.view(UNSIGNED)  # One maximum finds rows that are negative, too.
+        unsigned = rows.view(UINT32)  # One maximum finds rows that are negative, too.
         largest = unsigned.argmax()  # Half the cost of `max`, which goes through a ufunc.
         if unsigned.item(largest) >= size:
             raise InvalidRequestError(f"{name}: field {field}: row {rows[largest]} of a shard of {size} rows")
 
 
-def _check_values(name: str, field: Field, values: Array, needed: Shape) -> None:
-    if values.dtype != np.float32 or values.shape != needed:
+def _check_values(name: str, field: Field, values: Array, rows: Array | None, dim: int) -> None:
+    needed = None if rows is None else (rows.shape[0], dim)
+    if values.dtype != FLOAT32 or values.shape != needed:
         told = f"values are {values.dtype} of shape {values.shape}, not float32 of {needed}"
         raise InvalidRequestError(f"{name}: field {field}: {told}")
 

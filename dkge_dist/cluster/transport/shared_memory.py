@@ -15,6 +15,7 @@ import mmap
 import os
 import weakref
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ class SharedMemory:
         self.descriptor = descriptor
         self._memory = mmap.mmap(descriptor, SHARED_BYTES)
         self._used: dict[int, tuple[int, int]] = {}
+        self._leases: dict[int, weakref.ref[Array]] = {}
 
     @classmethod
     def create(cls) -> SharedMemory:
@@ -104,12 +106,16 @@ class SharedMemory:
             if offset < SLOTS or offset % ALIGNMENT or offset + math.prod(shape) * dtype.itemsize > SHARED_BYTES:
                 raise ProtocolError(f"array of shape {shape} at {offset} is outside of {SHARED_BYTES} shared bytes")
         whole = np.frombuffer(self._memory, np.uint8)  # What views of it keep alive.
-        weakref.finalize(whole, self._memory.__setitem__, slot, 0).atexit = False
+        self._leases[slot] = weakref.ref(whole, partial(_clear, self._memory, slot))
         return [np.ndarray(s, dtype, whole, offset) for offset, (dtype, s) in zip(offsets, specs, strict=True)]
 
     def close(self) -> None:
         """Let go of the descriptor. The mapping stays for as long as arrays in it are used."""
         os.close(self.descriptor)
+
+
+def _clear(memory: mmap.mmap, slot: int, _: object) -> None:
+    memory[slot] = 0
 
 
 def _seals() -> int:
