@@ -195,7 +195,7 @@ def settings_of_model(stored: dict[str, Any], path: Path | None = None, override
     for key, value in given.items():
         if key.partition(".")[0] in OF_THE_MODEL and value != learnt_with.get(key):
             raise UsageError(
-                f"{key}={value}: the model was learnt with {learnt_with.get(key)}; train anew to change it"
+                f"{key}={value}: the model was learnt with {learnt_with.get(key)}; train from scratch to change it"
             )
     known = set(known_keys())
     return _validated({**{key: value for key, value in learnt_with.items() if key in known}, **given})
