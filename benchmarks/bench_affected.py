@@ -14,31 +14,29 @@ import numpy as np
 
 from benchmarks.movies import store_of
 from benchmarks.report import median_seconds, options, publish
-from dkge_dist.graph.affected import GraphState, find_affected
+from dkge_dist.graph.affected import find_affected
 from dkge_dist.graph.diff import Change, Diff
-from dkge_dist.graph.relation_paths import PathCounts
-from dkge_dist.graph.topology import Topology
+from dkge_dist.graph.snapshot import Snapshot
+from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.store.store import Store
-from dkge_dist.synth import PRESETS, EvolvingGraph
-from dkge_dist.types import ROW, Array, Split, Triples
+from dkge_dist.synthetic import PRESETS, EvolvingGraph
+from dkge_dist.types import ROW, Array, Triples
 
 SAMPLING = Sampling(seed=7, cap=35, hops=1)
-SMALL = 32_000
+PATH_LENGTH = 2
+SMALL, RELATIONS = 32_000, 14
 
 
-def night_at_full_size(work: Any, times: int) -> dict[str, Any]:
-    store = Store.open(store_of(work, "imdb-13"))
-    first, second = store.manifest(1), store.manifest(2)
+def night_at_full_size(work: Any, preset: str, times: int) -> dict[str, Any]:
+    store = Store.open(store_of(work, preset))
+    first, second = store.snapshot_manifest(1), store.snapshot_manifest(2)
     names = store.dictionaries(second)
-    digests = (names[0].digests, names[1].digests)
-    train = store.snapshot(first).triples(Split.TRAIN)
-    topology = Topology.of(train, len(names[0]))
-    state = GraphState(topology, PathCounts.of(topology, train, len(names[1])))
-    diff = store.diff(first, second)
-    found, _ = find_affected(state, diff, digests, SAMPLING)
-    seconds = median_seconds(lambda: find_affected(state, diff, digests, SAMPLING), times)
+    graph = TrainingGraph.of(store.snapshot(first), (names[0].digests, names[1].digests), SAMPLING, PATH_LENGTH)
+    diff, target = store.diff(first, second), store.snapshot(second)
+    found, _ = find_affected(graph, diff, target)
+    seconds = median_seconds(lambda: find_affected(graph, diff, target), times)
     return {
         "seconds": seconds,
         "changed_triples": diff.added.count + diff.deleted.count,
@@ -47,11 +45,11 @@ def night_at_full_size(work: Any, times: int) -> dict[str, Any]:
     }
 
 
-def moved(triples: Triples, place: Array) -> Triples:
-    return canonical(Triples(place[triples.head], triples.relation, place[triples.tail]))
+def moved(triples: Triples, row: Array) -> Triples:
+    return canonical(Triples(row[triples.head], triples.relation, row[triples.tail]))
 
 
-def embedded(base: Triples, change: Change, rows: int, around: Triples) -> tuple[GraphState, Diff, tuple[Array, Array]]:
+def embedded(base: Triples, change: Change, rows: int, around: Triples) -> tuple[TrainingGraph, Diff, Snapshot]:
     """`base` and `change` at scattered rows among `rows`, together with the triples `around` on the other rows."""
     used = int(max(base.head.max(), base.tail.max(), change.added.head.max(), change.added.tail.max())) + 1
     order = np.random.default_rng(3).permutation(rows).astype(ROW)
@@ -63,13 +61,13 @@ def embedded(base: Triples, change: Change, rows: int, around: Triples) -> tuple
         inside = (around.head < elsewhere.shape[0]) & (around.tail < elsewhere.shape[0])
         rest = around.take(inside)
         parts.append(Triples(elsewhere[rest.head], rest.relation, elsewhere[rest.tail]))
-    train = canonical(Triples.concat(parts))
-    topology = Topology.of(train, rows)
-    state = GraphState(topology, PathCounts.of(topology, train, 14))
-    nobody = np.empty(0, ROW)
+    nothing = Triples.empty()
+    snapshot = Snapshot.full((canonical(Triples.concat(parts)), nothing, nothing), rows, RELATIONS)
+    digests = (digest, np.random.default_rng(6).integers(0, 2**64, RELATIONS, np.uint64))
     shifted = Change(moved(change.added, here), moved(change.deleted, here))
-    diff = Diff(shifted, Change.none(), Change.none(), nobody, nobody, nobody, nobody)
-    return state, diff, (digest, np.random.default_rng(6).integers(0, 2**64, 14, np.uint64))
+    diff = Diff.of([shifted, Change.none(), Change.none()])
+    graph = TrainingGraph.of(snapshot, digests, SAMPLING, PATH_LENGTH)
+    return graph, diff, snapshot.after(diff, rows, RELATIONS)
 
 
 def flatness(times: int, sizes: tuple[int, ...], small_night: bool) -> dict[int, dict[str, Any]]:
@@ -87,11 +85,11 @@ def flatness(times: int, sizes: tuple[int, ...], small_night: bool) -> dict[int,
             else Triples.empty()
         )
         rows = max(size, graph.kinds.shape[0])
-        state, diff, digests = embedded(base, change, rows, around)
-        found, _ = find_affected(state, diff, digests, SAMPLING)
+        case = embedded(base, change, rows, around)
+        found, _ = find_affected(*case)  # What follows the size of the graph is computed once, and kept.
 
-        def run(state: GraphState = state, diff: Diff = diff, digests: tuple[Array, Array] = digests) -> None:
-            find_affected(state, diff, digests, SAMPLING)
+        def run(case: tuple[TrainingGraph, Diff, Snapshot] = case) -> None:
+            find_affected(*case)
 
         out[size] = {
             "entities": rows,
@@ -107,20 +105,22 @@ def main() -> None:
     parser = options(__doc__ or "")
     parser.add_argument("--times", type=int, default=15)
     parser.add_argument("--flatness-only", action="store_true")
+    parser.add_argument("--preset", default="imdb-13", help="the graph of the first part")
+    parser.add_argument("--largest", type=int, default=3_200_000, help="entities of the largest graph of the second")
     parser.add_argument("--small-night", action="store_true", help="a night in proportion to the 32,000 entities")
     arguments = parser.parse_args()
-    sizes = (SMALL, 320_000, 3_200_000)
+    sizes = tuple(sorted({SMALL, min(320_000, arguments.largest), arguments.largest}))
     flat = flatness(arguments.times, sizes, arguments.small_night)
-    night = {} if arguments.flatness_only else night_at_full_size(arguments.work, arguments.times)
+    night = {} if arguments.flatness_only else night_at_full_size(arguments.work, arguments.preset, arguments.times)
     figures: dict[str, tuple[Any, Any]] = {}
     if night:
-        figures["affected sets of an imdb-13 night, s"] = (night["seconds"], "<= 2")
+        figures[f"affected sets of an {arguments.preset} night, s"] = (night["seconds"], "<= 2")
         figures["  entities affected"] = (night["affected_entities"], "")
     for kind in ("seconds", "cold_seconds"):
         label = "same change, caches flushed" if kind == "cold_seconds" else "same change"
         for size in sizes:
             figures[f"{label}, {size:,} entities, s"] = (flat[size][kind], "")
-        figures[f"{label}: 3,200,000 against 32,000"] = (flat[sizes[-1]][kind] / flat[sizes[0]][kind], "<= 1.3")
+        figures[f"{label}: {sizes[-1]:,} against {SMALL:,}"] = (flat[sizes[-1]][kind] / flat[sizes[0]][kind], "<= 1.3")
     publish("bench_affected", {"night": night, "flatness": flat}, arguments, figures)
 
 

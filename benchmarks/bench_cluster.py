@@ -48,11 +48,19 @@ def main() -> None:
         "train", str(store), "--fresh", *shards, "model.dim=100", "train.batch_size=8000", "threads=2",
         f"train.max_seconds={arguments.train_seconds}", "online.retrain_when=never",
     )  # fmt: skip
-    print({key: trained[key] for key in ("triples_per_second", "seconds", "wall_seconds", "peak_gb")}, flush=True)
+    print(
+        {key: trained[key] for key in ("triples_per_second", "seconds", "wall_seconds", "peak_gb")},
+        file=sys.stderr,
+        flush=True,
+    )
     nights = []
     for source in sorted(folder.glob("night-*.changes"))[: arguments.nights]:
         nights.append(dkge("nightly", str(store), str(source), *shards))
-        print({key: nights[-1][key] for key in ("decision", "seconds", "wall_seconds", "peak_gb")}, flush=True)
+        print(
+            {key: nights[-1][key] for key in ("decision", "seconds", "wall_seconds", "peak_gb")},
+            file=sys.stderr,
+            flush=True,
+        )
     figures = {
         "triples/s of training": (trained["triples_per_second"], "reported"),
         "seconds of a night (slowest)": (max(night["wall_seconds"] for night in nights), "reported"),

@@ -16,11 +16,12 @@ import numpy as np
 from benchmarks.published import TIME_LIMIT, add_source, online_words, published_store, trained
 from benchmarks.report import options, publish
 from dkge_dist import api
-from dkge_dist.evaluation.link_prediction import Joint, Protocol, known_triples, metrics, rank
+from dkge_dist.evaluation.link_prediction import Protocol, known_triples, metrics, rank
+from dkge_dist.jobs.opened import open_embedding, open_model
 from dkge_dist.kernels.triples import contains
+from dkge_dist.runtime import LocalRuntime
 from dkge_dist.store.store import Store
-from dkge_dist.store.tables import load_table
-from dkge_dist.types import ROW, Array, Split
+from dkge_dist.types import Array, Split
 
 NIGHTS = ("snapshot2", "snapshot3")
 PUBLISHED = {"snapshot2": 0.440, "snapshot3": 0.442}
@@ -28,15 +29,11 @@ RESAMPLES = 2000
 
 
 def ranks(path: Path, version: int, protocol: Protocol = "paper") -> tuple[Array, Array]:
-    """Ranks of the test triples (tails beside heads), and which of them stand in train."""
-    store = Store.open(path)
-    model = store.model_manifest(version).model
-    snapshot = store.snapshot(store.snapshot_manifest(model.snapshot))
-    tables = (load_table(store.storage, kind["joint"]) for kind in (model.entities, model.relations))
-    candidates = np.flatnonzero(snapshot.entities_alive).astype(ROW)
-    test, train = snapshot.triples(Split.TEST), snapshot.triples(Split.TRAIN)
-    known = known_triples((train, snapshot.triples(Split.VALID), test), protocol)
-    found = rank(Joint(*tables, candidates), test, known)
+    """Ranks of the test triples (tails beside heads), and which of them are in train too."""
+    opened = open_model(Store.open(path), str(version))
+    train, valid, test = (opened.snapshot.triples(split) for split in Split)
+    with open_embedding(opened, LocalRuntime()) as embedding:
+        found = rank(embedding, test, known_triples((train, valid, test), protocol))
     return np.stack([found.tail, found.head], 1), contains(train, test)
 
 

@@ -6,6 +6,7 @@ Test figures are reported, never chosen by: settings were tuned on validation al
 from __future__ import annotations
 
 import statistics
+import sys
 from typing import Any
 
 from benchmarks.published import TIME_LIMIT, add_source, published_store, trained
@@ -46,7 +47,7 @@ def main() -> None:
     runs = []
     for seed in range(1, arguments.seeds + 1):
         runs.append(learnt(store, "default", [f"seed={seed}", TIME_LIMIT, *arguments.settings]))
-        print(f"seed {seed}: {runs[-1]['test']} in {runs[-1]['seconds']:.0f} s", flush=True)
+        print(f"seed {seed}: {runs[-1]['test']} in {runs[-1]['seconds']:.0f} s", file=sys.stderr, flush=True)
     result: dict[str, Any] = {"default": runs}
     figures = {f"{m} (mean of seeds)": (statistics.mean(r["test"][m] for r in runs), ASKED[m]) for m in METRICS}
     figures |= {f"{m} (worst seed)": (min(r["test"][m] for r in runs), ASKED[m]) for m in ("mrr", "hits@1", "hits@10")}

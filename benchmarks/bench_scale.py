@@ -9,6 +9,7 @@ import json
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -18,31 +19,44 @@ import numpy as np
 from benchmarks.movies import store_of
 from benchmarks.published import add_source, published_store
 from benchmarks.report import options, publish
-from dkge_dist.api.training import Prepared, prepare, use_machine
 from dkge_dist.config import load_settings
+from dkge_dist.jobs.graphs import training_graph
+from dkge_dist.learning.machine import use_machine
+from dkge_dist.learning.prefetch import PreparedBatch
+from dkge_dist.runtime import LocalCommunicator, Monitor
 from dkge_dist.store.store import Store
+from dkge_dist.tables.table import LocalTable, Tables
 from dkge_dist.training.learner import Rates
+from dkge_dist.training.trainer import Trainer
+from dkge_dist.training.worker import TrainJob, build_trainer, train_spec
 
 BATCH = 4000
 ROUNDS = 5
 
 
-def prepared(path: Path) -> Prepared:
+def trainer_of(path: Path) -> Trainer:
+    """A trainer of the first snapshot of a store, at its start."""
     store = Store.open(path)
     manifest = store.snapshot_manifest(1)
     settings = load_settings(None, ["model.dim=100", f"train.batch_size={BATCH}"])
-    return prepare(store.snapshot(manifest), store.dictionaries(manifest), settings, use_machine(settings))
+    names = store.dictionaries(manifest)
+    graph = training_graph(store.snapshot(manifest), (names[0].digests, names[1].digests), settings)
+    job = TrainJob(graph, settings, Path(tempfile.gettempdir()) / "never-written")
+    spec = train_spec(job, manifest.block_rows)
+    tables = Tables(*(LocalTable.initialized(start) for start in (spec.entities, spec.relations)))
+    device = use_machine(settings.threads, settings.device)
+    return build_trainer(LocalCommunicator(Monitor()), tables, job, device)
 
 
-def cost(graph: Prepared, steps: int, seed: int) -> dict[str, float]:
+def cost(trainer: Trainer, steps: int, seed: int) -> dict[str, float]:
     """Seconds of some steps, everything counted, one after the other."""
     rng = np.random.default_rng(seed)
     rates = Rates(0.1, 0.01)
     rows = 0
     began = time.perf_counter()
     for _ in range(steps):
-        batch = graph.maker.make(rng.integers(0, graph.maker.train.count, BATCH), rng)
-        graph.learner.learn(batch, rates)
+        batch = trainer.maker.make(rng.integers(0, trainer.maker.triples.count, BATCH), rng)
+        trainer.learner.learn(PreparedBatch(batch, BATCH), rates)
         rows += batch.entities.vertex_rows.shape[0]
     seconds = time.perf_counter() - began
     return {"us_per_row": 1e6 * seconds / rows, "us_per_triple": 1e6 * seconds / (steps * BATCH), "rows": rows / steps}
@@ -65,14 +79,16 @@ def main() -> None:
     arguments = parser.parse_args()
     large_store = store_of(arguments.work, arguments.preset)
     memory, trained = peak_memory(large_store, arguments.train_seconds)
-    graphs = {"small": prepared(published_store(arguments)), "large": prepared(large_store)}
-    for graph in graphs.values():
-        cost(graph, 2, 0)
+    trainers = {"small": trainer_of(published_store(arguments)), "large": trainer_of(large_store)}
+    for trainer in trainers.values():
+        cost(trainer, 2, 0)
     # Taken in turns: whatever else the machine does, it does to both.
-    rounds = [{name: cost(graph, arguments.steps, seed) for name, graph in graphs.items()} for seed in range(ROUNDS)]
+    rounds = [
+        {name: cost(trainer, arguments.steps, seed) for name, trainer in trainers.items()} for seed in range(ROUNDS)
+    ]
     measured = {
         name: {key: float(np.median([each[name][key] for each in rounds])) for key in rounds[0][name]}
-        for name in graphs
+        for name in trainers
     }
     by_row = measured["large"]["us_per_row"] / measured["small"]["us_per_row"]
     by_triple = measured["large"]["us_per_triple"] / measured["small"]["us_per_triple"]

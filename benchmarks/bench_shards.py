@@ -7,95 +7,77 @@ turn uses some too, and is not counted.
 
 from __future__ import annotations
 
-import secrets
+import argparse
 import statistics
+import sys
 import tempfile
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import ray
-
-from benchmarks.bench_train import NoValidation
+from benchmarks.compare import add_before, compared
+from benchmarks.epochs import CurrentEpochs, Make
 from benchmarks.processes import cpu_by_process, cpu_since
 from benchmarks.published import add_source, published_store
 from benchmarks.report import options, publish
 from dkge_dist import api
-from dkge_dist.api.training import Ground, assemble, local_tables, start_of, use_machine
-from dkge_dist.cluster.session import Place, connected, shard_actors
-from dkge_dist.cluster.table import RayTable
-from dkge_dist.config import Settings, load_settings
+from dkge_dist.cluster.session import ClusterConfig, ray_session
 from dkge_dist.store.store import Store
-from dkge_dist.tables.plan import ShardPlan
-from dkge_dist.training.checkpoints import Checkpoints
-from dkge_dist.training.trainer import Trainer
-from dkge_dist.types import Field
 
-
-def epoch(ground: Ground, settings: Settings, tables: Any, idle: set[int]) -> dict[str, float]:
-    """Triples a second and CPU seconds a million triples of one epoch; `idle` processes belong to other cases."""
-    prepared = assemble(ground, settings, use_machine(settings), tables)
-    with tempfile.TemporaryDirectory() as folder:
-        checkpoints = Checkpoints(Path(folder) / "training")
-        trainer = Trainer(prepared.maker, prepared.learner, NoValidation(), checkpoints, settings.train, settings.seed)
-        before = cpu_by_process()
-        rate = trainer.run().history[-1]["triples_per_second"]
-        used = cpu_since(before, idle)
-    trained = ground.train.count * settings.train.max_epochs
-    return {"triples_per_second": rate, "cpu_per_million": used / trained * 1e6}
+PRESETS = (("paper", ["train.max_epochs=2"]), ("default", ["model.dim=100", "train.max_epochs=1"]))
 
 
 @dataclass(frozen=True)
-class Sharded:
-    """A table in actors that stay, so that they start and load their kernels before anything is counted."""
+class Case:
+    """Epochs on tables of one kind; `processes` are its shards."""
 
-    ground: Ground
-    settings: Settings
-    plan: ShardPlan
-    actors: list[Any]
+    epochs: CurrentEpochs
+    make: Make
     processes: set[int]
 
     def epoch(self, every: set[int]) -> dict[str, Any]:
-        """As `epoch`, and what was moved; `every` shard of any case is a process."""
-        dim, shards = self.settings.model.dim, self.plan.shards
-        table = RayTable(self.plan, self.actors, secrets.token_hex(8), dim)
-        table.open(start_of(self.ground, self.settings, 0))
-        table.pull({Field.KNOWLEDGE: self.ground.alive[0][:1]})
-        tables = (table, local_tables(self.ground, self.settings)[1])
-        result: dict[str, Any] = epoch(self.ground, self.settings, tables, every - self.processes)
-        stats = table.stats()
-        moved = sum(of["bytes_pulled"] + of["bytes_pushed"] for of in stats)
-        distinct = sum(of["rows_pushed"] for of in stats)
-        result["bytes_ratio"] = moved / (distinct * (4 * dim + 4 * dim + 8))
-        calls = sum(of["pull_calls"] + of["push_calls"] for of in stats)
-        batches = -(-self.ground.train.count // self.settings.train.batch_size) * self.settings.train.max_epochs
-        result["calls_per_shard_and_batch"] = calls / shards / batches
+        """Triples a second, CPU seconds a million triples, and what was moved; `every` shard of any case is known."""
+        tables, settings = self.make(), self.epochs.settings
+        before = cpu_by_process()
+        rate = self.epochs.run(tables)
+        used = cpu_since(before, every - self.processes)
+        trained = self.epochs.triples * settings.train.max_epochs
+        result: dict[str, Any] = {"triples_per_second": rate, "cpu_per_million": used / trained * 1e6}
+        if self.processes:
+            batches = -(-self.epochs.triples // settings.train.batch_size) * settings.train.max_epochs
+            result |= _moved(tables.entities.stats(), settings.model.dim, batches)
+        tables.entities.close()
         return result
 
 
-def throughput(store: Path, words: list[str], preset: str, counts: list[int], turns: int) -> dict[str, Any]:
-    opened = Store.open(store)
-    manifest = opened.current_snapshot()
-    assert manifest is not None
-    settings = load_settings(None, words, preset)
-    ground = Ground.of(opened.snapshot(manifest), opened.dictionaries(manifest), settings)
-    cases: dict[str, Callable[[set[int]], dict[str, Any]]] = {
-        "here": lambda every: epoch(ground, settings, local_tables(ground, settings), every)
+def _moved(stats: list[dict[str, int]], dim: int, batches: int) -> dict[str, float]:
+    """Bytes against those that distinct rows need each way, and calls a shard and batch."""
+    moved = sum(shard["bytes_pulled"] + shard["bytes_pushed"] for shard in stats)
+    distinct = sum(shard["rows_pushed"] for shard in stats)
+    calls = sum(shard["pull_calls"] + shard["push_calls"] for shard in stats)
+    return {
+        "bytes_ratio": moved / (distinct * (4 * dim + 4 * dim + 8)),
+        "calls_per_shard_and_batch": calls / len(stats) / batches,
     }
-    every: set[int] = set()
+
+
+def throughput(store: Path, words: list[str], preset: str, counts: list[int], turns: int) -> dict[str, Any]:
+    """Medians by number of shards; `here` is without."""
+    epochs = CurrentEpochs(store, preset, words)
     lines: dict[str, list[dict[str, Any]]] = {}
     with ExitStack() as stack:
-        for count in counts:
-            plan = ShardPlan(ground.digests[0].shape[0], manifest.block_rows, count)
-            actors = stack.enter_context(shard_actors(Place(count), plan, 4 * settings.model.dim * len(Field)))
-            processes = {of["pid"] for of in ray.get([actor.ask.remote("stats") for actor in actors])}
-            cases[str(count)] = Sharded(ground, settings, plan, actors, processes).epoch
-            every |= processes
+        cases = {}
+        for count in (0, *counts):
+            make = stack.enter_context(epochs.tables(count, _block_rows(store)))
+            tables = make()
+            processes = {shard["pid"] for shard in tables.entities.stats()} if count else set()
+            tables.entities.close()
+            cases[str(count) if count else "here"] = Case(epochs, make, processes)
+        every = {process for case in cases.values() for process in case.processes}
         for turn in range(turns + 1):
             for name, case in cases.items():
-                line = case(every)
+                line = case.epoch(every)
                 if turn:  # The first turn compiles and warms up.
                     lines.setdefault(name, []).append(line)
     return {
@@ -103,8 +85,14 @@ def throughput(store: Path, words: list[str], preset: str, counts: list[int], tu
     }
 
 
+def _block_rows(store: Path) -> int:
+    manifest = Store.open(store).current_snapshot()
+    assert manifest is not None, "the store holds a snapshot"
+    return manifest.block_rows
+
+
 def one_shard_change(work: Path, shards: int) -> dict[str, Any]:
-    """Two entities nobody knew are linked: their rows are in the last block, so in one shard."""
+    """Two new entities are linked: their rows are in the last block, so in one shard."""
     with tempfile.TemporaryDirectory(dir=work) as folder:
         store, movies = Path(folder) / "store", Path(folder) / "movies"
         api.synth(movies, "demo")
@@ -122,23 +110,40 @@ def one_shard_change(work: Path, shards: int) -> dict[str, Any]:
     }
 
 
+def publish_comparison(store: Path, arguments: argparse.Namespace) -> None:
+    """The same epochs in an older checkout and here."""
+    cases = {}
+    for preset, extra in PRESETS:
+        for batch in arguments.batch:
+            for count in (0, *arguments.shards):
+                words = [str(store.resolve()), preset, str(count), str(_block_rows(store))]
+                name = f"{preset}, batch {batch}, {count} shards" if count else f"{preset}, batch {batch}, in process"
+                cases[name] = [*words, *extra, f"train.batch_size={batch}"]
+    result, figures = compared(cases, arguments)
+    publish("bench_shards", result, arguments, figures)
+
+
 def main() -> None:
     parser = options(__doc__ or "")
     add_source(parser)
     parser.add_argument("--batch", type=int, nargs="*", default=[4000, 16000])
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--shards", type=int, nargs="*", default=[1, 4, 16])
+    add_before(parser)
     arguments = parser.parse_args()
     store = published_store(arguments)
+    if arguments.before is not None:
+        publish_comparison(store, arguments)
+        return
     result: dict[str, Any] = {}
     figures: dict[str, tuple[Any, Any]] = {}
-    with connected(Place(1), 1):
-        for preset, extra in (("paper", ["train.max_epochs=2"]), ("default", ["model.dim=100", "train.max_epochs=1"])):
+    with ray_session(ClusterConfig(1), 1):
+        for preset, extra in PRESETS:
             for batch in arguments.batch:
                 words = [*extra, f"train.batch_size={batch}"]
                 found = throughput(store, words, preset, arguments.shards, arguments.turns)
                 result[f"{preset}, batch {batch}"] = found
-                print(preset, batch, found, flush=True)
+                print(preset, batch, found, file=sys.stderr, flush=True)
                 least, most = str(min(arguments.shards)), str(max(arguments.shards))
                 for count in map(str, arguments.shards):
                     ratio = found[count]["triples_per_second"] / found["here"]["triples_per_second"]

@@ -14,96 +14,84 @@ from __future__ import annotations
 # First of all: it says how idle threads wait, which torch reads when it is loaded.
 from dkge_dist import api  # isort: split
 
+import argparse
 import importlib
 import statistics
-import tempfile
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import torch
 
+from benchmarks.compare import add_before, compared
 from benchmarks.dense_padded import DensePadded, PaddedTriples, padded_triples
+from benchmarks.epochs import CurrentEpochs
+from benchmarks.published import SOURCE
 from benchmarks.report import median_seconds, options, publish
-from dkge_dist.api.training import Prepared, prepare, use_machine
-from dkge_dist.config import Settings, load_settings
+from dkge_dist.config import Settings
 from dkge_dist.kernels.jit import set_threads, threads
 from dkge_dist.kernels.ragged import RaggedBatch
 from dkge_dist.learning.batches import Batch
 from dkge_dist.learning.contexts import ObjectBatch
-from dkge_dist.learning.encode import encode, pull
+from dkge_dist.learning.encode import encode
+from dkge_dist.learning.machine import use_machine
 from dkge_dist.learning.step import batch_loss
+from dkge_dist.runtime import LocalCommunicator, Monitor
 from dkge_dist.store.store import Store
 from dkge_dist.tables.shard import Optimizer
 from dkge_dist.tables.table import LocalTable
-from dkge_dist.training.checkpoints import Checkpoints
-from dkge_dist.training.trainer import Trainer
-from dkge_dist.types import ROW, Array, DkgeError, Split, UsageError
+from dkge_dist.training.worker import TrainJob, build_trainer
+from dkge_dist.types import DkgeError, Split, UsageError
 
-SOURCE = Path("../shared/data/YAGO-3SP/snapshot1")
 SIZES = (500, 4000)
 AGREE = 1e-4
+ONE_EPOCH = ["train.max_epochs=1", "device=cpu"]
 
 
-class NoValidation:
-    """Epochs end without being measured."""
-
-    rows = np.empty(0, ROW)
-
-    def measure(self, entities: Array, relations: Array) -> dict[str, float]:
-        """Nothing, of nobody."""
-        return {}
-
-
-def store_of(source: Path, work: Path) -> Store:
-    """The store that holds `source` alone; made if it is not there yet."""
+def store_of(source: Path, work: Path) -> Path:
+    """A store that holds `source` alone; made if it is not there yet."""
     path = work / f"{source.resolve().parent.name}-{source.resolve().name}-store"
     if not path.exists() or not api.log(path)["versions"]:
         if not source.exists():
             raise UsageError(f"--source {source}: no such folder; give a folder or file that `dkge ingest` reads")
         api.ingest(path, source)
-    return Store.open(path)
+    return path
 
 
 class Bench:
     """One batch size: the trainer and its peer, to be run in turns."""
 
-    def __init__(self, store: Store, preset: str, words: Iterable[str]) -> None:
+    def __init__(self, store: Path, preset: str, words: list[str]) -> None:
         """With settings that `words` change."""
-        self.settings: Settings = load_settings(None, [*words, "train.max_epochs=1", "device=cpu"], preset)
-        manifest = store.current_snapshot()
-        if manifest is None:
-            raise UsageError(f"{store.path}: holds no snapshot")
-        names, device = store.dictionaries(manifest), use_machine(self.settings)
-        self.prepared: Prepared = prepare(store.snapshot(manifest), names, self.settings, device)
+        self.epochs = CurrentEpochs(store, preset, [*words, *ONE_EPOCH])
+        self.settings: Settings = self.epochs.settings
+        with self.epochs.tables(0, 0) as make:
+            self._make = make
+        job = TrainJob(self.epochs.graph, self.settings, store / "never-written")
+        device = use_machine(self.settings.threads, self.settings.device)
+        trainer = build_trainer(LocalCommunicator(Monitor()), self._make(), job, device)
+        self.maker, self.learner = trainer.maker, trainer.learner
 
     def batches(self, count: int) -> list[Batch[ObjectBatch]]:
         """Batches of random train triples."""
-        maker, size = self.prepared.maker, self.settings.train.batch_size
+        size, triples = self.settings.train.batch_size, self.maker.triples.count
         draws = (np.random.default_rng([11, number]) for number in range(count))
-        return [maker.make(rng.permutation(maker.train.count)[:size], rng) for rng in draws]
+        return [self.maker.make(rng.permutation(triples)[:size], rng) for rng in draws]
 
     def epoch(self) -> float:
         """An epoch, or as much of it as there is time for, by the real trainer; triples a second, by its own count."""
-        with tempfile.TemporaryDirectory() as folder:
-            maker, learner = self.prepared.maker, self.prepared.learner
-            checkpoints = Checkpoints(Path(folder) / "training")
-            trainer = Trainer(maker, learner, NoValidation(), checkpoints, self.settings.train, self.settings.seed)
-            return float(trainer.run().history[0]["triples_per_second"])
+        return self.epochs.run(self._make())
 
     def peer(self) -> DensePadded:
         """The dense padded twin of the learner as it stands."""
-        learner = self.prepared.learner
-        return DensePadded(learner.model, cast(tuple[LocalTable, LocalTable], learner.tables))
+        return DensePadded(self.learner.model, cast(tuple[LocalTable, LocalTable], self.learner.tables))
 
     def loss(self, batch: Batch[ObjectBatch]) -> float:
         """Of a batch, without learning from it."""
-        learner = self.prepared.learner
-        objects, encoders = (batch.entities, batch.relations), (learner.model.entity, learner.model.relation)
-        joint = [encode(e, pull(t, o), o) for e, t, o in zip(encoders, learner.tables, objects, strict=True)]
-        return float(batch_loss(joint[0], joint[1], batch, learner.loss).detach())
+        entities, _ = self.learner.entities.encode(batch.entities)
+        relations, _ = self.learner.relations.encode(batch.relations)
+        return float(batch_loss(entities, relations, batch, self.learner.step.loss).detach())
 
 
 def agreement(bench: Bench) -> float:
@@ -111,7 +99,7 @@ def agreement(bench: Bench) -> float:
     (batch,) = bench.batches(1)
     mine = bench.loss(batch)
     with torch.no_grad():
-        theirs = float(bench.peer()(padded_triples(bench.prepared.maker, batch), bench.settings.train.margin))
+        theirs = float(bench.peer()(padded_triples(bench.maker, batch), bench.settings.train.margin))
     if not abs(mine - theirs) <= AGREE * abs(theirs):
         raise DkgeError(f"the losses of one batch differ: {mine} here, {theirs} by the dense padded peer")
     return abs(mine - theirs) / abs(theirs)
@@ -130,26 +118,26 @@ def dense_rate(peer: DensePadded, triples: PaddedTriples, settings: Settings, st
 
 def breakdown(bench: Bench, count: int) -> dict[str, float]:
     """Milliseconds a batch of every part, one after the other; making a batch by one thread, as it is prefetched."""
-    learner, seconds = bench.prepared.learner, [dict[str, float]() for _ in range(count)]
+    learner, seconds = bench.learner, [dict[str, float]() for _ in range(count)]
     before = threads()
     set_threads(1)
     make = median_seconds(lambda: bench.batches(1), count)
     set_threads(before)
-    encoders = (learner.model.entity, learner.model.relation)
+    kinds = (learner.entities, learner.relations)
     for batch, spent in zip(bench.batches(count), seconds, strict=True):
         objects = (batch.entities, batch.relations)
         clock = _Laps(spent)
-        leaves = [pull(table, part) for table, part in zip(learner.tables, objects, strict=True)]
+        leaves = [kind.pull(part) for kind, part in zip(kinds, objects, strict=True)]
         clock.lap("pull")
-        joint = [encode(e, leaf, part) for e, leaf, part in zip(encoders, leaves, objects, strict=True)]
+        joint = [encode(kind.encoder, leaf, part) for kind, leaf, part in zip(kinds, leaves, objects, strict=True)]
         clock.lap("forward")
-        total = batch_loss(joint[0], joint[1], batch, learner.loss)
+        total = batch_loss(joint[0], joint[1], batch, learner.step.loss)
         clock.lap("loss")
         learner.dense.zero_grad(set_to_none=True)
         total.backward()  # type: ignore[no-untyped-call]
         clock.lap("backward")
-        for table, leaf, part in zip(learner.tables, leaves, objects, strict=True):
-            table.push(leaf.gradients(part), Optimizer("sgd", 0.0))
+        for kind, leaf, part in zip(kinds, leaves, objects, strict=True):
+            kind.table.push(kind.gradients(part, leaf), Optimizer("sgd", 0.0))
         clock.lap("push")
     parts = {name: statistics.median(spent[name] for spent in seconds) for name in seconds[0]}
     return {name: round(1e3 * value, 3) for name, value in {"make": make, **parts}.items()}
@@ -186,33 +174,37 @@ def needs(batch: Batch[ObjectBatch], dim: int) -> tuple[float, float]:
     """(operations, bytes) that a step on a batch needs for one layer each."""
     operations = bytes_moved = 0.0
     for part in (batch.entities, batch.relations):
-        rows, context, features, places, entries = _sizes(part)
+        rows, context, features, slots, entries = _sizes(part)
         # One matrix product forward and two back; every entry of Â forward and back; scores, softmax and sums of the
         # attention (2 products forward, 4 back); the gate and a descent of every row.
-        operations += 6 * features * dim**2 + 4 * entries * dim + 12 * places * dim + (8 * rows + 2 * context) * dim
+        operations += 6 * features * dim**2 + 4 * entries * dim + 12 * slots * dim + (8 * rows + 2 * context) * dim
         # Rows are read for the step, read and written by the descent; their gradients are written and read. Features
-        # times W are written once, and read forward and back; gradients at the places, written and read. H of a
-        # context fits into a cache. Entries of Â (a place and a weight) are read forward and back.
-        bytes_moved += 4 * dim * (5 * (rows + context) + 3 * features + 2 * places) + 8 * 2 * entries
+        # times W are written once, and read forward and back; gradients at the slots, written and read. H of a
+        # context fits into a cache. Entries of Â (a slot and a weight) are read forward and back.
+        bytes_moved += 4 * dim * (5 * (rows + context) + 3 * features + 2 * slots) + 8 * 2 * entries
     operations += 12 * batch.head.shape[0] * dim
     return operations, bytes_moved
 
 
 def _sizes(part: ObjectBatch) -> tuple[int, int, int, int, int]:
-    """Objects, distinct context rows, distinct features made of those, places, entries."""
-    assert isinstance(part.places, RaggedBatch)
-    features = part.places.row_ptr.shape[0] - 1
-    entries = part.places.entry_place.shape[0]
-    return part.rows.shape[0], part.vertex_rows.shape[0], features, part.places.place_row.shape[0], entries
+    """Objects, distinct context rows, distinct features made of those, vertex slots, entries of Â."""
+    contexts = part.contexts
+    assert isinstance(contexts, RaggedBatch)
+    features = contexts.row_ptr.shape[0] - 1
+    entries = contexts.entry_slot.shape[0]
+    return part.rows.shape[0], part.vertex_rows.shape[0], features, contexts.slot_row.shape[0], entries
 
 
-def rotate_rate(store: Store, size: int, dim: int) -> float:
+def rotate_rate(path: Path, size: int, dim: int) -> float:
     """Triples a second of RotatE in PyKEEN: no contexts, one Bernoulli negative, the same triples."""
     try:
         pykeen = {name: importlib.import_module(f"pykeen.{name}") for name in ("triples", "models", "training")}
     except ImportError:
         raise UsageError("--peer needs PyKEEN: pip install pykeen") from None
-    train = store.snapshot(store.current_snapshot()).triples(Split.TRAIN)
+    store = Store.open(path)
+    manifest = store.current_snapshot()
+    assert manifest is not None, "the store holds a snapshot"
+    train = store.snapshot(manifest).triples(Split.TRAIN)
     mapped = torch.from_numpy(np.stack(train, axis=1).astype(np.int64))
     factory = pykeen["triples"].CoreTriplesFactory.create(mapped)
     model = pykeen["models"].RotatE(triples_factory=factory, embedding_dim=dim // 2, random_seed=0)
@@ -231,15 +223,29 @@ def rotate_rate(store: Store, size: int, dim: int) -> float:
     return train.count / median_seconds(epoch, 3)
 
 
+def publish_comparison(store: Path, arguments: argparse.Namespace) -> None:
+    """The same epochs in an older checkout and here."""
+    cases = {
+        f"{preset}, batch {size:,}": [str(store.resolve()), preset, "0", "0", f"train.batch_size={size}", *ONE_EPOCH]
+        for preset, size in (*(("paper", size) for size in SIZES), ("default", 1000))
+    }
+    result, figures = compared(cases, arguments)
+    publish("bench_train", result, arguments, figures)
+
+
 def main() -> None:
     parser = options(__doc__ or "")
-    parser.add_argument("--source", type=Path, default=SOURCE, help="what to train on, ingested once")
+    parser.add_argument("--source", type=Path, default=SOURCE / "snapshot1", help="what to train on")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each batch size")
     parser.add_argument("--seconds", type=float, default=4.0, help="of each turn, at most an epoch")
     parser.add_argument("--peer", action="store_true", help="run PyKEEN's RotatE too")
+    add_before(parser)
     arguments = parser.parse_args()
     try:
         store = store_of(arguments.source, arguments.work)
+        if arguments.before is not None:
+            publish_comparison(store, arguments)
+            return
         time_limit = f"train.max_seconds={arguments.seconds}"
         benches = {size: Bench(store, "paper", [f"train.batch_size={size}", time_limit]) for size in SIZES}
         shared = Bench(store, "default", [time_limit])
@@ -252,7 +258,7 @@ def main() -> None:
     dense: dict[int, list[float]] = {size: [] for size in SIZES}
     by_softmax: list[float] = []
     limits: list[tuple[float, float]] = []
-    ready = {size: padded_triples(bench.prepared.maker, bench.batches(1)[0]) for size, bench in benches.items()}
+    ready = {size: padded_triples(bench.maker, bench.batches(1)[0]) for size, bench in benches.items()}
     peers = {size: bench.peer() for size, bench in benches.items()}
     for number in range(arguments.rounds + 1):  # the first loads the compiled kernels
         found = {size: bench.epoch() for size, bench in benches.items()}

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.report import DATA
 from dkge_dist import api
 from dkge_dist.config import load_settings
 from dkge_dist.store.manifest import ModelManifest
 from dkge_dist.store.store import Store
 
-SOURCE = Path("../shared/data/YAGO-3SP")
+SOURCE = Path(os.environ.get(DATA, "")) / "YAGO-3SP"
 TIME_LIMIT = "train.max_seconds=1800"
 """Of a training from scratch. One word for all benchmarks, so that they find each other's models."""
 
@@ -27,7 +29,7 @@ def published_store(arguments: argparse.Namespace, snapshots: int = 1) -> Path:
     """A store holding the first snapshots of the source; made if it is not there yet."""
     source: Path = arguments.source
     if not (source / "snapshot1").is_dir():
-        raise SystemExit(f"{source}: no snapshot1 there; name the folder of a published data set with --source")
+        raise SystemExit(f"{source}: no snapshot1 there; set {DATA}, or name the folder of a data set with --source")
     store: Path = arguments.work / f"{source.name}-store"
     known = {line["name"] for line in api.log(store)["versions"]} if store.exists() else set()
     for number in range(1, snapshots + 1):
@@ -56,6 +58,6 @@ def trained(store: Path, snapshot: str, preset: str, settings: list[str]) -> dic
 
 
 def online_words(words: Iterable[str] = ()) -> list[str]:
-    """The settings of updates that are in force now: a stored model brings those that it was learnt under."""
+    """The settings of updates as they are now: a stored model brings those that it was learnt under."""
     chosen = load_settings(None, words).online.model_dump(mode="json")
     return [f"online.{name}={value}" for name, value in chosen.items()]

@@ -1,4 +1,4 @@
-"""What every benchmark shares: options, facts about the machine, and where results go."""
+"""What every benchmark shares: options, facts about the machine, and published results that name no path of it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import argparse
 import json
 import os
 import platform
+import re
+import shlex
 import statistics
 import sys
 import time
@@ -16,6 +18,11 @@ from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
+PROJECT = Path(__file__).resolve().parents[1]
+DATA = "DKGE_DATA"
+
+# A path: a slash, or dots or a tilde and a slash, where a word begins; not that of a URL, a ratio or a date.
+_PATH = re.compile(r"(?<![\w./:~-])(?:~|\.\.|\.)?/[\w.@%~][\w.@%+~/-]*")
 
 
 def options(description: str) -> argparse.ArgumentParser:
@@ -42,10 +49,36 @@ def machine() -> dict[str, Any]:
     }
 
 
-def _words(given: list[str]) -> list[str]:
-    """The words of a command, without where generated graphs were kept: that changes nothing."""
-    at = given.index("--work") if "--work" in given else len(given)
-    return given[:at] + given[at + 2 :]
+def command_line(name: str, words: list[str]) -> str:
+    """The command without `--work`, which changes no result, and with portable paths."""
+    at = words.index("--work") if "--work" in words else len(words)
+    # Quoted before paths are replaced: `$DKGE_DATA` has to stay open to the shell.
+    return portable(shlex.join(["python", "-m", f"benchmarks.{name}", *words[:at], *words[at + 2 :]]))
+
+
+def portable(value: Any) -> Any:
+    """`value`, a report or a part of one, with every path replaced by one that means something elsewhere.
+
+    Paths of the project become relative to it, those of published data relative to $DKGE_DATA; of others only the last
+    component is left.
+    """
+    if isinstance(value, dict):
+        return {portable(key): portable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [portable(item) for item in value]
+    if isinstance(value, Path):
+        return _portable_path(str(value)) if value.is_absolute() or ".." in value.parts else str(value)
+    return _PATH.sub(lambda match: _portable_path(match[0]), value) if isinstance(value, str) else value
+
+
+def _portable_path(text: str) -> str:
+    path = Path(os.path.abspath(os.path.expanduser(text)))
+    data = os.environ.get(DATA)
+    if data and path.is_relative_to(os.path.abspath(data)):
+        return str(Path(f"${DATA}") / path.relative_to(os.path.abspath(data)))
+    if path.is_relative_to(PROJECT):
+        return str(path.relative_to(PROJECT))
+    return path.name
 
 
 def median_seconds(work: Callable[[], Any], times: int, before: Callable[[], Any] = lambda: None) -> float:
@@ -63,14 +96,16 @@ def publish(
     name: str, result: dict[str, Any], arguments: argparse.Namespace, asked: dict[str, tuple[Any, Any]]
 ) -> None:
     """Print a result; `asked` maps each figure to (measured, limit as text)."""
-    report = {
-        "benchmark": name,
-        "command": " ".join(["python", "-m", f"benchmarks.{name}", *_words(sys.argv[1:])]),
-        "date": datetime.now(UTC).date().isoformat(),
-        "machine": machine(),
-        "figures": {figure: {"measured": measured, "asked": limit} for figure, (measured, limit) in asked.items()},
-        **result,
-    }
+    report = portable(
+        {
+            "benchmark": name,
+            "command": command_line(name, sys.argv[1:]),
+            "date": datetime.now(UTC).date().isoformat(),
+            "machine": machine(),
+            "figures": {figure: {"measured": measured, "asked": limit} for figure, (measured, limit) in asked.items()},
+            **result,
+        }
+    )
     if arguments.save:
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")

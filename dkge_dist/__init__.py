@@ -8,6 +8,7 @@
     dkge.train("store")                              # Snapshot -> model version
     dkge.evaluate("store")                           # -> link prediction on held-out triples
     dkge.answer("store", "tt0000010", "director")    # -> the best answers
+    dkge.open_version("store")["entities/joint"]     # -> vectors as a zarr array, read lazily
     dkge.log("store"); dkge.check("store")
 
 Every function returns what its command prints with --json. Nothing heavy is imported before it is used.
@@ -44,6 +45,7 @@ __all__ = [
     "ingest",
     "log",
     "nightly",
+    "open_version",
     "rollback",
     "synth",
     "train",

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from dkge_dist.config import load_settings, settings_of_model
 from dkge_dist.jobs.report import CallbackMonitor, PathLike, ProgressCallback, Report, StopCallback
 from dkge_dist.jobs.runtimes import ClusterOptions, choose_runtime
 from dkge_dist.store.store import Store
 from dkge_dist.types import Field, UsageError
+
+if TYPE_CHECKING:
+    import zarr
 
 
 def synth(
@@ -64,7 +67,7 @@ def ingest(
 
     reader = open_source(Path(source), format, SourceOptions(released_after, key, literals))
     options = IngestOptions(name, HeldOut(valid, test), force, max_bad_lines, onto)
-    return job.ingest(Store.open_or_new(Path(store)), reader, options, progress)[0]
+    return job.ingest(Store.open_or_new(store), reader, options, progress)[0]
 
 
 def train(
@@ -95,7 +98,7 @@ def train(
     facts = {"origin": "scratch", "preset": preset}
     options = job.TrainOptions(fresh, _path(tensorboard))
     monitor = CallbackMonitor(progress, stop)
-    return job.train(Store.open(Path(store)), runtime, snapshot, chosen, facts, options, monitor)
+    return job.train(Store.open(store), runtime, snapshot, chosen, facts, options, monitor)
 
 
 def update(
@@ -120,7 +123,7 @@ def update(
     """
     from dkge_dist.jobs import update as job
 
-    opened = Store.open(Path(store))
+    opened = Store.open(store)
     parent = opened.find_model(since_version)
     chosen = settings_of_model(parent.model.settings, _path(config), settings)
     if plan:
@@ -163,7 +166,7 @@ def nightly(
 
     runtime = choose_runtime(ClusterOptions(shards, workers, address, wait_seconds))
     return job.nightly(
-        Store.open_or_new(Path(store)),
+        Store.open_or_new(store),
         runtime,
         open_source(Path(source), format, SourceOptions()),
         IngestOptions(name, HeldOut(valid, test), force, max_bad_lines, onto),
@@ -194,7 +197,7 @@ def evaluate(
 
     runtime = choose_runtime(ClusterOptions(shards, 1, address, wait_seconds))
     tables = [name for name, wanted in (("relations", relations), ("categories", categories)) if wanted]
-    return job.evaluate(Store.open(Path(store)), runtime, version, split, protocol, tables, threads)
+    return job.evaluate(Store.open(store), runtime, version, split, protocol, tables, threads)
 
 
 def answer(
@@ -221,7 +224,7 @@ def answer(
     if top < 1:
         raise UsageError(f"--top {top}: at least one answer")
     questions = job.questions_of(head, relation, tail, _path(batch))
-    report = job.answer(Store.open(Path(store)), runtime, questions, top, version)
+    report = job.answer(Store.open(store), runtime, questions, top, version)
     return report if batch is not None else {**report.pop("questions")[0], **report}
 
 
@@ -236,14 +239,21 @@ def export(
     """Write the vectors of all entities and relations of a model's snapshot, with their labels, to a new folder."""
     from dkge_dist.jobs import export as job
 
-    return job.export(Store.open(Path(store)), Path(out), format, version, Field(what))
+    return job.export(Store.open(store), Path(out), format, version, Field(what))
+
+
+def open_version(store: PathLike, version: str | int | None = None) -> zarr.Group:
+    """The vectors of a model as a read-only zarr group: `entities/joint` and so on, read lazily, deltas applied."""
+    from dkge_dist.store import zarr_store
+
+    return zarr_store.open_version(Store.open(store), version)
 
 
 def log(store: PathLike) -> Report:
     """Every version: what it is, its parent, what it changed."""
     from dkge_dist.jobs import maintenance as job
 
-    return job.log(Store.open(Path(store)))
+    return job.log(Store.open(store))
 
 
 def diff(
@@ -265,28 +275,28 @@ def diff(
     from dkge_dist.jobs import diff as job
 
     chosen = load_settings(_path(config), settings)
-    return job.diff(Store.open(Path(store)), old, new, _path(out), examples, chosen if affected else None)
+    return job.diff(Store.open(store), old, new, _path(out), examples, chosen if affected else None)
 
 
 def check(store: PathLike, *, progress: ProgressCallback | None = None) -> Report:
     """Verify every checksum and that the parts fit together; `problems` names what is broken."""
     from dkge_dist.jobs import maintenance as job
 
-    return job.check(Store.open(Path(store)), progress)
+    return job.check(Store.open(store), progress)
 
 
 def rollback(store: PathLike, version: int) -> Report:
     """Make the state of an earlier version current again. Loses nothing: it can be rolled back itself."""
     from dkge_dist.jobs import maintenance as job
 
-    return job.rollback(Store.open(Path(store)), version)
+    return job.rollback(Store.open(store), version)
 
 
 def gc(store: PathLike, *, keep: int, dry_run: bool = False, grace_hours: float = 24.0) -> Report:
     """Clear old versions but the newest `keep` and all that is needed, and whatever killed writers left."""
     from dkge_dist.jobs import maintenance as job
 
-    return job.gc(Store.open(Path(store)), keep, dry_run, grace_hours)
+    return job.gc(Store.open(store), keep, dry_run, grace_hours)
 
 
 def _path(path: PathLike | None) -> Path | None:

@@ -1,15 +1,14 @@
-"""How fast one and the same training is with other numbers of shards and workers.
+"""Speed of the same training with different numbers of shards and workers.
 
     ray job submit --working-dir . -- python launch/scalability.py STORE --pairs 1:1,8:1,8:4 --seconds 120 --json
     python launch/scalability.py --synth demo --pairs 0:1,1:1,4:2 --seconds 20 --address local
 
-A pair is SHARDS:WORKERS; 0:1 trains in this process without shards. Each pair trains from scratch for the seconds given
-and tells triples a second (median of its epochs), CPU seconds (of the shards, of the workers, of the rest of the job,
-this process included; starting them is part of it, so give it minutes), and bytes moved and held by shard, as the
-shards counted them.
+A pair is SHARDS:WORKERS; 0:1 trains in this process without shards. Each pair trains from scratch for the given seconds
+and reports triples per second (median of its epochs), CPU seconds (of the shards, of the workers, and of the rest of
+the job, this process included; their start counts, so train for minutes), and bytes moved and held by shard.
 
-STORE is not touched: the training runs on a copy of hard links beside it (`--work` puts it elsewhere, on a file system
-that all nodes share), which is removed in the end. `ray submit` copies this file alone: the package is installed.
+STORE is not changed: the training runs on a copy of hard links beside it (`--work` puts it elsewhere, on a file system
+that all nodes share), which is removed in the end. `ray submit` copies only this file: the package is installed.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import dkge_dist
-from dkge_dist.cli.output import print_json, stop_requested, table
-from dkge_dist.cluster.session import Place, connected
+from dkge_dist.cli.output import print_json, print_table, stop_requested
+from dkge_dist.cluster.session import ClusterConfig, ray_session
 from dkge_dist.types import DkgeError, UsageError
 
 SAMPLE_SECONDS = 0.2
-"""Between two looks at the processes of a node: what one uses after the last look at it is not seen."""
+"""Seconds between two samples of the processes of a node; what a process uses after its last sample is missed."""
 
 COLUMNS = ("shards", "workers", "triples/s", "epochs", "CPU s", "of shards", "of workers", "MB pulled", "MB pushed")
 
@@ -44,7 +43,7 @@ class CpuMeter:
     """CPU seconds of the job's Ray processes on the node that this actor runs on, those that have ended included."""
 
     def __init__(self, job: str) -> None:
-        """Of the processes that are started for this job."""
+        """For the processes of this job."""
         self._job, self._raylet = job, os.getppid()
         self._seconds: dict[tuple[str, str], tuple[str, float]] = {}
         threading.Thread(target=self._run, daemon=True).start()
@@ -59,7 +58,7 @@ class CpuMeter:
             if folder.name == str(os.getpid()):
                 continue
             try:
-                # The name in brackets may hold anything; numbers follow the last bracket.
+                # The name in brackets may contain anything; the fields follow the last bracket.
                 fields = (folder / "stat").read_text().rpartition(")")[2].split()
                 if int(fields[1]) != self._raylet:
                     continue
@@ -67,7 +66,7 @@ class CpuMeter:
                     continue
                 title = (folder / "cmdline").read_bytes().decode(errors="replace")
             except OSError:
-                continue  # It has ended, or is not ours to see.
+                continue  # It has ended, or belongs to another user.
             seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
             kind = "shards" if "ShardActor" in title else "workers" if "RayTrainWorker" in title else "rest"
             before = self._seconds.get((folder.name, fields[19]), ("rest", 0.0))
@@ -84,7 +83,7 @@ class CpuMeter:
 
 @contextmanager
 def cpu_seconds() -> Iterator[Callable[[], dict[str, float]]]:
-    """Tells what the job has used so far, on all nodes and here."""
+    """Gives a function that returns the CPU seconds of the job so far, on all nodes and in this process."""
     job = ray.get_runtime_context().get_job_id()
     began = time.process_time()
     kind: Any = ray.remote(CpuMeter)
@@ -120,7 +119,7 @@ def working_copy(options: argparse.Namespace) -> Iterator[Path]:
 
 
 def copy_store(store: Path, copy: Path) -> None:
-    """Versions first, so that all parts they name are there when parts are copied."""
+    """Versions first, so that all parts that they name exist when parts are copied."""
     if not (store / "store.json").is_file():
         raise UsageError(f"{store}: not a store")
     copy.mkdir()
@@ -139,7 +138,7 @@ def _link(source: str, target: str) -> None:
 def measure(
     store: Path, pair: tuple[int, int], options: argparse.Namespace, stop: Callable[[], bool]
 ) -> dict[str, Any]:
-    """Train with so many shards and workers; what it moved and used."""
+    """Train with these numbers of shards and workers; what it moved and used."""
     shards, workers = pair
     words = [f"train.max_seconds={options.seconds}", "train.patience=0", *options.settings]
     with cpu_seconds() as used:
@@ -166,7 +165,7 @@ def measure(
 
 def show(runs: list[dict[str, Any]]) -> None:
     """A table of the pairs, then one of the shards of each."""
-    table(
+    print_table(
         COLUMNS,
         [
             (
@@ -184,7 +183,9 @@ def show(runs: list[dict[str, Any]]) -> None:
             print(f"\n{run['shards']}:{run['workers']}, by shard")
             columns = ("MB pulled", "MB pushed", "MB held")
             sizes = ("bytes_pulled", "bytes_pushed", "bytes_held")
-            table(("shard", *columns), [(of["shard"], *(of[key] / 1e6 for key in sizes)) for of in run["by_shard"]])
+            print_table(
+                ("shard", *columns), [(of["shard"], *(of[key] / 1e6 for key in sizes)) for of in run["by_shard"]]
+            )
 
 
 def pairs_of(text: str) -> list[tuple[int, int]]:
@@ -220,8 +221,9 @@ def parsed(words: list[str]) -> argparse.Namespace:
 def run(options: argparse.Namespace) -> list[dict[str, Any]]:
     """All pairs, one after the other. One that fails does not keep the others from running."""
     runs: list[dict[str, Any]] = []
-    place = Place(max(1, *(pair[0] for pair in options.pairs)), max(w for _, w in options.pairs), options.address)
-    with stop_requested() as stop, working_copy(options) as store, connected(place, place.workers):
+    shards, workers = (max(1, *numbers) for numbers in zip(*options.pairs, strict=True))
+    cluster = ClusterConfig(shards, workers, options.address)
+    with stop_requested() as stop, working_copy(options) as store, ray_session(cluster, workers):
         for pair in options.pairs:
             if stop():
                 raise DkgeError("interrupted")
@@ -234,8 +236,8 @@ def run(options: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Print what was measured; 0 if all pairs could be, 1 if not, 2 for wrong usage."""
-    # Join the cluster that this node belongs to; never start a Ray beside it, unless told `--address local`.
+    """Print what was measured. Exit code 0 if all pairs were, 1 if not, 2 for wrong usage."""
+    # Join the cluster of this node; a Ray of its own is started only with `--address local`.
     os.environ.setdefault("RAY_ADDRESS", "auto")
     options = parsed(sys.argv[1:])
     try:

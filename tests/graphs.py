@@ -9,16 +9,16 @@ from pathlib import Path
 import numpy as np
 
 from dkge_dist import api
-from dkge_dist.graph.content import NOTHING, content_after
+from dkge_dist.graph.content import EMPTY_CONTENT, content_after
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.holdout import HeldOut
 from dkge_dist.graph.labels import Labels
 from dkge_dist.graph.snapshot import Snapshot
-from dkge_dist.graph.source_diff import SnapshotDiff, by_change, by_splits, by_union
+from dkge_dist.graph.source_diff import SnapshotDiff, diff_of_changes, diff_of_snapshot, diff_of_splits
 from dkge_dist.store.manifest import Manifest
-from dkge_dist.store.models import load_learnt
 from dkge_dist.store.store import Store
 from dkge_dist.types import Split, Triples
+from tests.models import load_vectors
 
 Labelled = tuple[str, str, str]
 Names = tuple[Dictionary, Dictionary]
@@ -50,7 +50,7 @@ ODD_LABELS = [
     "x,y;z|w",
     "m" * 1_000_000,
 ]
-"""Labels that some reader of some file once got wrong; none holds a tab or a newline or ends in a carriage return."""
+"""Labels that are easily read wrongly; none has a tab or a newline or ends in a carriage return."""
 
 
 def odd_triples() -> list[Labelled]:
@@ -76,13 +76,13 @@ def write_changes(path: Path, added: Iterable[Labelled] = (), deleted: Iterable[
 
 
 def movies(count: int, first: int = 0) -> list[Labelled]:
-    """The triples of an endless list from `first` on, all different: two a title, and a cast of fifty."""
+    """Triples `first` to `first + count` of an endless list, all different: two a title, and fifty people."""
     numbers = range(first, first + count)
     return [(f"title{i // 2}", ("actor", "director")[i % 2], f"person{(i * 3 + i // 2) % 50}") for i in numbers]
 
 
 def rows(triples: Iterable[Labelled], names: Names) -> Triples:
-    """As rows; labels that have none yet get one, in this order."""
+    """As rows; new labels get the next ones, in this order."""
     columns = [list(column) for column in zip(*triples, strict=True)] or [[], [], []]
     entities, relations = names
     return Triples(
@@ -145,26 +145,28 @@ class Chain:
     def __init__(self, order: Iterable[Labelled] = ()) -> None:
         self.names: Names = (Dictionary(noun="entity"), Dictionary(noun="relation"))
         rows(order, self.names)
-        self.snapshot = Snapshot.nothing()
-        self.content = NOTHING
+        self.snapshot = Snapshot.empty()
+        self.content = EMPTY_CONTENT
         self._ever_trained: set[Labelled] = set()
 
     def full(self, triples: Iterable[Labelled], wanted: HeldOut | None = None) -> SnapshotDiff:
         """A whole snapshot without splits."""
         given = rows(triples, self.names)
-        return self._take(by_union(self.snapshot, given, wanted or HeldOut(), self.names, self._trained))
+        return self._take(diff_of_snapshot(self.snapshot, given, wanted or HeldOut(), self.names, self._trained))
 
     def change(self, signed: Iterable[tuple[str, Labelled]], wanted: HeldOut | None = None) -> SnapshotDiff:
         """A change file: `+` or `-` and a triple, in order."""
         signed = list(signed)
         deleted = np.array([sign == "-" for sign, _ in signed], bool)
         given = rows([triple for _, triple in signed], self.names)
-        return self._take(by_change(self.snapshot, given, deleted, wanted or HeldOut(), self.names, self._trained))
+        return self._take(
+            diff_of_changes(self.snapshot, given, deleted, wanted or HeldOut(), self.names, self._trained)
+        )
 
     def splits(self, given: dict[Split, list[Labelled]]) -> SnapshotDiff:
         """A whole snapshot that brings its splits."""
         train, valid, test = (rows(given.get(split, []), self.names) for split in Split)
-        return self._take(by_splits(self.snapshot, (train, valid, test)))
+        return self._take(diff_of_splits(self.snapshot, (train, valid, test)))
 
     @property
     def state(self) -> dict[Split, set[Labelled]]:
@@ -185,17 +187,17 @@ class Chain:
 
 LEARN = ["model.dim=8", "train.max_epochs=2", "train.batch_size=200", "train.negatives=16", "online.max_epochs=1",
          "online.retrain_when=never", "threads=1"]  # fmt: skip
-"""Settings with which a small graph is learnt in no time."""
+"""Settings with which a small graph is learnt in a second."""
 
 
 def dense(count: int = 400, seed: int = 1, entities: int = 60) -> list[Labelled]:
-    """Random triples over few entities, so that everybody stands in many of them."""
+    """Random triples over few entities, so that each is in many of them."""
     columns = np.random.default_rng(seed).integers(0, [[entities], [4], [entities]], (3, count))
     return sorted({(f"e{h}", f"r{r}", f"e{t}") for h, r, t in columns.T})
 
 
 def fresh_labels(number: int) -> list[Labelled]:
-    """What a night brings: two entities and a relation that nobody knew, and new triples between those known."""
+    """Triples that a night adds: two new entities and a new relation, and new triples between known ones."""
     new, other = f"new{number}a", f"new{number}b"
     return [
         (f"e{number}", "r0", new),
@@ -206,14 +208,10 @@ def fresh_labels(number: int) -> list[Labelled]:
     ]
 
 
-def model_in_force(path: Path) -> int | None:
-    return head(path).current.model
-
-
 def vectors(path: Path, version: int) -> dict[str, np.ndarray]:
     """Every table and dense parameter of a model version, by name."""
     store = Store.open(path)
-    learnt = load_learnt(store, store.model_manifest(version).model)
+    learnt = load_vectors(store, store.model_manifest(version).model)
     tables = {f"{kind}/{field}": v for kind in ("entities", "relations") for field, v in getattr(learnt, kind).items()}
     return {**tables, **learnt.dense}
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from dkge_dist.store.manifest import ModelManifest
+from dkge_dist.store.manifest import ModelEntry, ModelManifest
 from dkge_dist.store.models import load_dense
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import load_table
@@ -40,20 +40,28 @@ def model_of(path: Path, version: int | None = None) -> ModelManifest:
     return store.find_model() if version is None else store.model_manifest(version)
 
 
-def vectors_of(path: Path, version: int | None = None) -> ModelVectors:
-    """All vectors of a model version: the current one by default."""
-    store, entry = Store.open(path), model_of(path, version).model
-    kinds = [
+def load_vectors(store: Store, entry: ModelEntry) -> ModelVectors:
+    """All vectors of a model."""
+    entities, relations = (
         {field: load_table(store.storage, tables[field]) for field in Field}
         for tables in (entry.entities, entry.relations)
-    ]
-    return ModelVectors(kinds[0], kinds[1], load_dense(store, entry.dense))
+    )
+    return ModelVectors(entities, relations, load_dense(store, entry.dense))
+
+
+def vectors_of(path: Path, version: int | None = None) -> ModelVectors:
+    """All vectors of a model version: the current one by default."""
+    return load_vectors(Store.open(path), model_of(path, version).model)
+
+
+def load_history(store: Store, entry: ModelEntry) -> list[dict[str, Any]]:
+    """The metrics of every epoch of a model."""
+    return [json.loads(line) for line in store.storage.part_path(entry.history.part).read_bytes().splitlines()]
 
 
 def history_of(path: Path, version: int | None = None) -> list[dict[str, Any]]:
     """The metrics of every epoch of a model version."""
-    part = model_of(path, version).model.history.part
-    return [json.loads(line) for line in Store.open(path).storage.part_path(part).read_bytes().splitlines()]
+    return load_history(Store.open(path), model_of(path, version).model)
 
 
 def assert_same_bits(one: ModelVectors, other: ModelVectors) -> None:

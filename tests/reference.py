@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import torch
@@ -29,13 +29,13 @@ def canonical(triples: Iterable[Triple]) -> list[Triple]:
 
 
 def removable_triples(triples: Sequence[Triple], count: int) -> list[int]:
-    """The first `count` positions that can go, in order, so that whoever stood in a triple still does."""
+    """The first `count` positions that can be removed in order, with every object keeping a triple."""
     left = dict(enumerate(triples))
     taken: list[int] = []
     for i, (head, relation, tail) in enumerate(triples):
         rest = [triple for j, triple in left.items() if j != i]
-        everybody = {head, tail} <= {end for h, _, t in rest for end in (h, t)}
-        if len(taken) < count and everybody and relation in {r for _, r, _ in rest}:
+        entities_stay = {head, tail} <= {end for h, _, t in rest for end in (h, t)}
+        if len(taken) < count and entities_stay and relation in {r for _, r, _ in rest}:
             del left[i]
             taken.append(i)
     return taken
@@ -165,7 +165,7 @@ def relation_context(
 def affected_entities(
     before: Iterable[Triple], after: Iterable[Triple], rows: int, digest: Sequence[int], seed: int, cap: int, hops: int
 ) -> set[int]:
-    """Everybody whose context, rebuilt from nothing on both graphs, is not the same."""
+    """Every entity whose context, rebuilt from nothing on both graphs, is not the same."""
     old, new = neighbours(before), neighbours(after)
     arguments = (digest, seed, cap, hops)
     return {e for e in range(rows) if entity_context(old, *arguments, e) != entity_context(new, *arguments, e)}
@@ -229,6 +229,134 @@ def attend(hidden: np.ndarray, query: np.ndarray) -> np.ndarray:
 
 
 def nearest(query: np.ndarray, table: np.ndarray, alive: Sequence[bool], top: int) -> list[tuple[int, float]]:
-    """Everybody alive sorted by L1 distance, the smaller row first among equals; the first `top`."""
+    """All alive rows sorted by L1 distance, the smaller row first among equals; the first `top`."""
     distance = {row: float(np.abs(query - table[row]).sum()) for row in range(len(table)) if alive[row]}
     return sorted(distance.items(), key=lambda pair: (pair[1], pair[0]))[:top]
+
+
+def partition(rows: Sequence[int], block: int, shards: int) -> tuple[list[int], list[int], list[int]]:
+    """(order, local rows, begin) of rows whose blocks are dealt to the shards round robin."""
+    order, local, begin = [], [], [0]
+    for shard in range(shards):
+        for number, row in enumerate(rows):
+            if row // block % shards == shard:
+                order.append(number)
+                local.append(row // block // shards * block + row % block)
+        begin.append(len(order))
+    return order, local, begin
+
+
+def corrupt(
+    known: set[Triple],
+    triples: Sequence[Triple],
+    candidates: Sequence[int],
+    head_chance: Sequence[float],
+    draws: np.ndarray,
+) -> list[tuple[int, int]]:
+    """(side, entity) for each triple: tries one after the other, first on the side drawn, then on the other."""
+    out = []
+    for (head, relation, tail), (*tries, choice) in zip(triples, draws.tolist(), strict=True):
+        first = 0 if choice < head_chance[relation] else 1
+        chosen = (1 - first, head if first == 0 else tail)
+        for side in (first, 1 - first):
+            made = [candidates[min(int(draw * len(candidates)), len(candidates) - 1)] for draw in tries]
+            free = [e for e in made if ((e, relation, tail) if side == 0 else (head, relation, e)) not in known]
+            if free:
+                chosen = (side, free[0])
+                break
+        out.append(chosen)
+    return out
+
+
+def head_chance(triples: Iterable[Triple], relation: int) -> float:
+    """tph / (tph + hpt): tails per head against heads per tail; one half for a relation without triples."""
+    mine = [triple for triple in triples if triple[1] == relation]
+    if not mine:
+        return 0.5
+    tails_per_head = len(mine) / len({head for head, _, _ in mine})
+    heads_per_tail = len(mine) / len({tail for _, _, tail in mine})
+    return tails_per_head / (tails_per_head + heads_per_tail)
+
+
+def sequential_l1(one: np.ndarray, other: np.ndarray) -> np.float32:
+    """The L1 distance, summed in 32 bits from the first dimension to the last."""
+    total = np.float32(0)
+    for a, b in zip(one, other, strict=True):
+        total += np.abs(np.float32(a) - np.float32(b))
+    return total
+
+
+def count_closer(
+    query: np.ndarray, bound: float, table: np.ndarray, candidates: Iterable[int], filtered: Iterable[int]
+) -> tuple[int, int]:
+    """How many candidates that are not filtered are closer than the bound, and how many just as close."""
+    distances = [sequential_l1(query, table[row]) for row in set(candidates) - set(filtered)]
+    return sum(d < bound for d in distances), sum(d == bound for d in distances)
+
+
+def softmax_loss(
+    query: np.ndarray, candidates: np.ndarray, positive: np.ndarray, known: np.ndarray, logq: np.ndarray, margin: float
+) -> list[np.ndarray]:
+    """Loss of each query and the gradients of their sum by positive, query and candidates, in 64 bits."""
+    difference = query[:, None].astype(np.float64) - candidates[None].astype(np.float64)
+    weight = np.where(known, 0.0, np.exp(logq.astype(np.float64) - np.abs(difference).sum(-1)))
+    own = np.exp(-positive.astype(np.float64) - margin)
+    total = own + weight.sum(1)
+    share = weight / total[:, None]
+    by_pair = -share[..., None] * np.sign(difference)
+    return [np.log(total / own), 1 - own / total, by_pair.sum(1), -by_pair.sum(0)]
+
+
+def margin_loss(
+    entities: np.ndarray, relations: np.ndarray, triples: Sequence[tuple[int, int, int, int, bool]], margin: float
+) -> list[np.ndarray]:
+    """Loss of each corrupted triple and the gradients of their sum by entities and relations, in 64 bits."""
+    entities, relations = entities.astype(np.float64), relations.astype(np.float64)
+    losses, by_entity, by_relation = [], np.zeros_like(entities), np.zeros_like(relations)
+    for head, relation, tail, negative, corrupts_head in triples:
+        other_head, other_tail = (negative, tail) if corrupts_head else (head, negative)
+        near = entities[head] + relations[relation] - entities[tail]
+        far = entities[other_head] + relations[relation] - entities[other_tail]
+        losses.append(max(0.0, np.abs(near).sum() + margin - np.abs(far).sum()))
+        if losses[-1] > 0:
+            by_entity[head] += np.sign(near)
+            by_entity[tail] -= np.sign(near)
+            by_entity[other_head] -= np.sign(far)
+            by_entity[other_tail] += np.sign(far)
+            by_relation[relation] += np.sign(near) - np.sign(far)
+    return [np.array(losses), by_entity, by_relation]
+
+
+def adagrad(values: np.ndarray, state: float, gradient: np.ndarray, rate: float) -> tuple[np.ndarray, float]:
+    """One step of row-wise Adagrad for one row: (row, accumulated mean square)."""
+    state += float((gradient.astype(np.float64) ** 2).mean())
+    return values - rate * gradient / np.sqrt(state), state
+
+
+def ball(graph: Mapping[int, set[int]], row: int, radius: int) -> set[int]:
+    """Everything within `radius` steps."""
+    out = {row}
+    for _ in range(radius):
+        out |= set().union(*(graph.get(v, set()) for v in out))
+    return out
+
+
+def longer_walk_pairs(triples: Iterable[Triple], edge: tuple[int, int], length: int) -> set[tuple[int, int]]:
+    """Linked pairs at the ends of a walk of 3 to `length` steps, one of which leads over the edge."""
+    steps = {(head, tail) for head, _, tail in triples}
+    walks: list[tuple[int, ...]] = [(head, tail) for head, tail in steps]
+    found = set()
+    for size in range(2, length + 1):
+        walks = [(*walk, end) for walk in walks for start, end in steps if walk[-1] == start]
+        for walk in walks if size >= 3 else []:
+            if (walk[0], walk[-1]) in steps and edge in pairwise(walk):
+                found.add((walk[0], walk[-1]))
+    return found
+
+
+def key_slot(key: bytes, prefix: bytes) -> int:
+    """The number of a key among all keys of its prefix with 1 to 9 digits, shorter ones first; -1 if it is none."""
+    digits = key.removeprefix(prefix)
+    if not key.startswith(prefix) or not digits.isdigit() or len(digits) > 9:
+        return -1
+    return sum(10**size for size in range(1, len(digits))) + int(digits)

@@ -4,75 +4,105 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 from dkge_dist import api
-from dkge_dist.cli.output import progress_bar, table
+from dkge_dist.cli.output import print_table, progress_bar
 from dkge_dist.cli.render import render_answers, render_evaluation
 
+NIGHT_COLUMNS = (
+    "snapshot", "added", "deleted", "emerging_entities", "removed_entities", "affected_entities", "trained_triples",
+    "epochs", "bytes_written", "seconds",
+)  # fmt: skip
 
-def run_demo(folder: Path | None = None, quiet: bool = False) -> dict[str, Any]:
-    """Play the demo in `folder`, or in a temporary one that is gone afterwards; the figures as a report."""
+
+def run_demo(folder: Path | None = None, quiet: bool = False, settings: Sequence[str] = ()) -> dict[str, Any]:
+    """Run the demo in `folder`, or in a temporary one that is removed afterwards; the figures as a report.
+
+    `settings` are those of the training, for a shorter demo.
+    """
     began = time.monotonic()
-    place = nullcontext(str(folder)) if folder is not None else tempfile.TemporaryDirectory(prefix="dkge-demo-")
+    chosen = nullcontext(str(folder)) if folder is not None else tempfile.TemporaryDirectory(prefix="dkge-demo-")
+    with chosen as path:
+        report = _Demo(Path(path), quiet, settings).run()
+    return {**report, "seconds": round(time.monotonic() - began, 3)}
 
-    def say(text: str) -> None:
-        if not quiet:
-            print(text)
 
-    with place as path:
-        movies, store = Path(path) / "movies", Path(path) / "store"
-        made = api.synth(movies, "demo")
-        say(f"An evolving movie graph: {made['entities']:,} entities, {made['triples']:,} triples.")
-        first = api.ingest(store, movies / "snapshot-000.tsv", valid=200, test=200)
-        say(f"Ingested: {first['train']:,} train triples, {first['valid']} + {first['test']} held out.\n")
-        say("Learning it from scratch ...")
-        with progress_bar("train", quiet) as progress:
-            trained = api.train(store, progress=progress)
-        speed = f"{trained['triples_per_second']:,.0f} triples/s"
-        say(f"{trained['epochs']} epochs in {trained['seconds']:.0f} s, {speed}.\n")
-        predicted = api.evaluate(store)
-        asked = [_ask(store, *question) for question in _questions(movies / "snapshot-000.tsv")]
-        if not quiet:
-            render_evaluation(predicted)
-            say("\nA few questions:")
-            for question in asked:
-                render_answers(question)
-            say("\nNow the nights, each learnt online:")
-        nights = [api.nightly(store, night) for night in sorted(movies.glob("night-*.changes"))]
-        again = [_ask(store, question["head"], question["relation"]) for question in asked]
-        if not quiet:
-            columns = ["snapshot", "added", "deleted", "emerging_entities", "removed_entities", "affected_entities"]
-            columns += ["trained_triples", "epochs", "bytes_written", "seconds"]
-            table([c.replace("_", " ") for c in columns], [[night["update"][c] for c in columns] for night in nights])
-            say("")
-            render_evaluation(nights[-1]["evaluate"]["test"])
-            say("\nThe same questions after the last night:")
-            for question in again:
-                render_answers(question)
-        checked = api.check(store)
+class _Demo:
+    """One run of the demo; its steps in the order of `run`."""
+
+    def __init__(self, folder: Path, quiet: bool, settings: Sequence[str]) -> None:
+        self.movies = folder / "movies"
+        self.store = folder / "store"
+        self.quiet = quiet
+        self.settings = settings
+
+    def run(self) -> dict[str, Any]:
+        base = self._ingest_base()
+        trained = self._train()
+        evaluated = api.evaluate(self.store)
+        asked = [self._ask(*question) for question in first_questions(self.movies / "snapshot-000.tsv")]
+        if not self.quiet:
+            render_evaluation(evaluated)
+            self._show_answers("\nA few questions:", asked)
+        self._say("\nNow the nights, each learnt online:")
+        nights = [api.nightly(self.store, night) for night in sorted(self.movies.glob("night-*.changes"))]
+        again = [self._ask(question["head"], question["relation"]) for question in asked]
+        if not self.quiet:
+            self._show_nights(nights)
+            self._show_answers("\nThe same questions after the last night:", again)
+        checked = api.check(self.store)
         state = "sound" if checked["ok"] else "DAMAGED"
-        say(f"\nThe store is {state}: {checked['bytes']:,} bytes in {checked['parts']} parts.")
+        self._say(f"\nThe store is {state}: {checked['bytes']:,} bytes in {checked['parts']} parts.")
         return {
-            "base": first,
+            "base": base,
             "train": trained,
-            "evaluate": predicted,
+            "evaluate": evaluated,
             "answers": asked,
             "nights": nights,
             "answers_after": again,
             "check": checked,
-            "seconds": round(time.monotonic() - began, 3),
         }
 
+    def _ingest_base(self) -> dict[str, Any]:
+        made = api.synth(self.movies, "demo")
+        self._say(f"An evolving movie graph: {made['entities']:,} entities, {made['triples']:,} triples.")
+        base = api.ingest(self.store, self.movies / "snapshot-000.tsv", valid=200, test=200)
+        self._say(f"Ingested: {base['train']:,} train triples, {base['valid']} + {base['test']} held out.\n")
+        return dict(base)
 
-def _ask(store: Path, head: str, relation: str) -> dict[str, Any]:
-    return {"head": head, "relation": relation, **api.answer(store, head, relation, top=3)}
+    def _train(self) -> dict[str, Any]:
+        self._say("Learning it from scratch ...")
+        with progress_bar("train", self.quiet) as progress:
+            trained = api.train(self.store, settings=self.settings, progress=progress)
+        speed = f"{trained['triples_per_second']:,.0f} triples/s"
+        self._say(f"{trained['epochs']} epochs in {trained['seconds']:.0f} s, {speed}.\n")
+        return dict(trained)
+
+    def _ask(self, head: str, relation: str) -> dict[str, Any]:
+        return {"head": head, "relation": relation, **api.answer(self.store, head, relation, top=3)}
+
+    def _show_answers(self, title: str, questions: list[dict[str, Any]]) -> None:
+        self._say(title)
+        for question in questions:
+            render_answers(question)
+
+    def _show_nights(self, nights: list[dict[str, Any]]) -> None:
+        names = [column.replace("_", " ") for column in NIGHT_COLUMNS]
+        print_table(names, [[night["update"][column] for column in NIGHT_COLUMNS] for night in nights])
+        self._say("")
+        render_evaluation(nights[-1]["evaluate"]["test"])
+
+    def _say(self, text: str) -> None:
+        if not self.quiet:
+            print(text)
 
 
-def _questions(source: Path) -> list[tuple[str, str]]:
-    """Who directed the first title, wrote the second, acted in the third that the source names."""
+def first_questions(source: Path) -> list[tuple[str, str]]:
+    """(head, relation) for the first title with a director, another with a writer, and a third with an actor."""
     wanted = ("director", "writer", "actor")
     found: dict[str, str] = {}
     for line in source.read_text(encoding="utf-8").splitlines():

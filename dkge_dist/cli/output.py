@@ -1,4 +1,4 @@
-"""How commands speak: one JSON object or readable lines on stdout; progress and everything else on stderr."""
+"""What commands print: one JSON object or readable lines on stdout; progress and everything else on stderr."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from typing import Any
 
 Progress = Callable[[float, str], None]
 
+UNLIMITED = 1 << 30
+"""Columns of a console that never wraps or cuts a cell: a pipe has no width, and a terminal wraps long lines itself."""
+
 
 def emit(report: dict[str, Any], as_json: bool, show: Callable[[dict[str, Any]], None]) -> None:
     """Print a report for machines, or let `show` print it for people."""
@@ -22,8 +25,39 @@ def emit(report: dict[str, Any], as_json: bool, show: Callable[[dict[str, Any]],
 
 
 def print_json(value: dict[str, Any]) -> None:
-    """One line. Labels stay readable where stdout can take them."""
+    """One line. Labels stay readable where the encoding of stdout has their characters."""
     print(json.dumps(value, ensure_ascii=sys.stdout.encoding.lower() not in ("utf-8", "utf8")))
+
+
+def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Aligned columns without lines around them: numbers to the right, everything else to the left."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for i, name in enumerate(columns):
+        numeric = bool(rows) and all(isinstance(row[i], int | float | None) for row in rows)
+        # The header as Text: a name may hold what rich would take for markup.
+        table.add_column(Text(name), justify="right" if numeric else "left", no_wrap=True)
+    for row in rows:
+        table.add_row(*(Text(_format(value)) for value in row))
+    console = Console(width=UNLIMITED)
+    with console.capture() as captured:
+        console.print(table)
+    # By `print`, which escapes characters that stdout lacks; the padding of the last column is dropped.
+    for line in captured.get().removesuffix("\n").split("\n"):
+        print(line.rstrip())
+
+
+def _format(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 @contextmanager
@@ -41,38 +75,18 @@ def progress_bar(title: str, as_json: bool = False) -> Iterator[Progress | None]
         yield lambda done, text: bar.update(task, completed=done, description=f"{title}: {text}")
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Aligned columns: numbers to the right, everything else to the left."""
-    texts = [[_text(value) for value in row] for row in rows]
-    widths = [max(len(name), *(len(row[i]) for row in texts)) if texts else len(name) for i, name in enumerate(columns)]
-    numeric = [bool(rows) and all(isinstance(row[i], int | float | None) for row in rows) for i in range(len(columns))]
-    for line in ([*columns], *texts):
-        cells = [c.rjust(w) if n else c.ljust(w) for c, w, n in zip(line, widths, numeric, strict=True)]
-        print("  ".join(cells).rstrip())
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:,.2f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
-
-
 @contextmanager
 def stop_requested() -> Iterator[Callable[[], bool]]:
-    """Asks whether somebody wants this to stop, by Ctrl-C or SIGTERM. The second Ctrl-C does not wait any more."""
-    asked = threading.Event()
+    """A function that returns whether SIGINT or SIGTERM was received. A second Ctrl-C interrupts at once."""
+    requested = threading.Event()
 
-    def ask(number: int, frame: Any) -> None:
-        asked.set()
+    def request(number: int, frame: Any) -> None:
+        requested.set()
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield asked.is_set
+        yield requested.is_set
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -1,19 +1,29 @@
-"""How reports read to people."""
+"""Reports as text for people. In: the report of one command, as its JSON has it. Out: lines on stdout."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
-from dkge_dist.cli.output import table
+from dkge_dist.cli.output import print_table
 
 METRICS = ("mrr", "hits@1", "hits@3", "hits@10", "mr")
+LOG_COLUMNS = (
+    "version", "kind", "name", "parent", "added", "deleted", "emerging_entities", "removed_entities",
+    "affected_entities", "shards_touched", "train", "valid", "test", "entities", "stored", "epochs", "seconds",
+)  # fmt: skip
+
+
+def render_synthesised(report: dict[str, Any], out: Path) -> None:
+    """The sizes of a synthetic graph."""
+    print(f"{out}: {format_counts(report)}")
 
 
 def render_ingested(report: dict[str, Any]) -> None:
-    """What an ingest did."""
+    """The new snapshot and how it differs from its parent."""
     if report["unchanged"]:
-        print(f"nothing changed: {report['name']!r} (version {report['version']}) holds just this")
-        _show_noticed(report)
+        print(f"nothing changed: {report['name']!r} (version {report['version']}) has the same content")
+        _render_notices(report)
         return
     print(
         f"{report['name']!r} is version {report['version']}: {report['entities']:,} entities, {report['relations']:,} "
@@ -24,23 +34,19 @@ def render_ingested(report: dict[str, Any]) -> None:
         f"-{report['removed_entities']:,}; relations: +{report['emerging_relations']:,} "
         f"-{report['removed_relations']:,}"
     )
-    _show_noticed(report)
+    _render_notices(report)
     print(f"  {report['seconds']:.1f} s, {report['triples_per_second']:,} triples/s")
 
 
-def _show_noticed(report: dict[str, Any]) -> None:
+def _render_notices(report: dict[str, Any]) -> None:
     if report["counts"]:
-        print(f"  noticed: {in_words(report['counts'])}")
+        print(f"  noticed: {format_counts(report['counts'])}")
     if report["rejects"]:
         print(f"  bad lines were set aside in {report['rejects']}")
 
 
-def _log_metric(found: dict[str, float] | None) -> str:
-    return f"{found['mrr']:.3f}" if found else "-"
-
-
 def render_diff(report: dict[str, Any]) -> None:
-    """What changed between two snapshots."""
+    """Sizes of the change between two snapshots, and a few of its triples."""
     print(f"{report['from']} -> {report['to']}")
     skipped = {"from", "to", "seconds", "out", "added_examples", "deleted_examples"}
     for key, value in report.items():
@@ -54,26 +60,53 @@ def render_diff(report: dict[str, Any]) -> None:
 
 
 def render_trained(report: dict[str, Any]) -> None:
-    """What a training learnt."""
+    """A model learnt from scratch: its size, speed and best validation."""
     resumed = " (resumed)" if report["resumed"] else ""
     print(
         f"version {report['version']} is a model of {report['snapshot']!r}: {report['entities']:,} entities, "
-        f"{report['relations']:,} relations, {report['dim']} numbers each"
+        f"{report['relations']:,} relations, dimension {report['dim']}"
     )
     print(
         f"  {report['epochs']} epochs in {report['seconds']:.1f} s{resumed}, "
         f"{report['triples_per_second']:,.0f} triples/s"
     )
     if report["valid"]:
-        print(f"  best validation: {_metrics_words(report['valid'])}")
+        print(f"  best validation: {_format_metrics(report['valid'])}")
 
 
-def _metrics_words(found: dict[str, float]) -> str:
-    return ", ".join(f"{name} {found[name]:.1f}" if name == "mr" else f"{name} {found[name]:.3f}" for name in METRICS)
+def render_update(report: dict[str, Any]) -> None:
+    """An online update, done or only planned."""
+    if report.get("unchanged"):
+        print(f"nothing to do: version {report['version']} was learnt from {report['snapshot']!r}")
+        return
+    done = f"version {report['version']} brings" if "version" in report else "would bring"
+    change = f"+{report['added']:,} -{report['deleted']:,}"
+    print(f"{done} the model from {report['from']!r} to {report['snapshot']!r}: {change}")
+    for noun in ("entities", "relations"):
+        counts = ", ".join(f"{report[f'{kind}_{noun}']:,} {kind}" for kind in ("emerging", "affected", "removed"))
+        print(f"  {noun}: {counts}")
+    shards = f"{report['shards_touched']} of {report['shards_total']} shards"
+    print(f"  {report['trained_triples']:,} triples to learn; {shards}")
+    if "version" in report:
+        print(f"  {report['epochs']} epochs, {report['bytes_written']:,} bytes written, {report['seconds']:.1f} s")
+        if report["valid"]:
+            print(f"  validation: {_format_metrics(report['valid'])}")
+
+
+def render_night(report: dict[str, Any]) -> None:
+    """A night: its snapshot, its decision, and what that led to."""
+    render_ingested(report["ingest"])
+    print(f"decision: {report['decision']}")
+    if "update" in report:
+        render_update(report["update"])
+    if "train" in report:
+        render_trained(report["train"])
+    for found in report.get("evaluate", {}).values():
+        render_evaluation(found)
 
 
 def render_evaluation(report: dict[str, Any]) -> None:
-    """Link prediction as a table."""
+    """Link prediction as a table: all triples, both sides, then categories and relations where asked for."""
     print(
         f"version {report['version']} on {report['triples']:,} {report['split']} triples of {report['snapshot']!r} "
         f"({report['protocol']} protocol, {report['candidates']:,} candidates)"
@@ -84,65 +117,69 @@ def render_evaluation(report: dict[str, Any]) -> None:
     for name, found in report.get("categories", {}).items():
         lines += [(name, found["triples"], found), ("  tails", "", found["tail"]), ("  heads", "", found["head"])]
     lines += [(found["relation"], found["triples"], found) for found in report.get("relations", [])]
-    table(["", "triples", *METRICS], [[name, n, *(_metric(m, found[m]) for m in METRICS)] for name, n, found in lines])
-
-
-def _metric(name: str, value: float) -> str:
-    return f"{value:,.1f}" if name == "mr" else f"{value:.4f}"
+    print_table(
+        ["", "triples", *METRICS],
+        [[name, n, *(_format_metric(m, found[m]) for m in METRICS)] for name, n, found in lines],
+    )
 
 
 def render_answers(report: dict[str, Any]) -> None:
-    """Answers, nearest first."""
+    """The answers to each question, nearest first."""
     for question in report.get("questions", [report]):
         asked = (question.get("head", "?"), question["relation"], question.get("tail", "?"))
         print("\t".join(asked))
-        lines = [[a["entity"], f"{a['score']:.3f}", "known" if a["known"] else ""] for a in question["answers"]]
-        table(["  answer", "distance", ""], [[f"  {entity}", *rest] for entity, *rest in lines])
+        answers = [[a["entity"], f"{a['score']:.3f}", "known" if a["known"] else ""] for a in question["answers"]]
+        print_table(["  answer", "distance", ""], [[f"  {entity}", *rest] for entity, *rest in answers])
+
+
+def render_exported(report: dict[str, Any], out: Path) -> None:
+    """Which vectors were written, and how many."""
+    sizes = {name: report[name] for name in ("entities", "relations", "dim")}
+    print(f"{out}: {report['what']} vectors of {format_counts(sizes)}")
 
 
 def render_log(report: dict[str, Any]) -> None:
-    """The versions of a store."""
-    columns = ["version", "kind", "name", "parent", "added", "deleted", "emerging_entities", "removed_entities",
-               "affected_entities", "shards_touched", "train", "valid", "test", "entities", "stored", "epochs",
-               "seconds"]  # fmt: skip
-    lines = [
-        [v.get(c) for c in columns] + [_log_metric(v.get("metrics")), v.get("why", "")] for v in report["versions"]
-    ]
-    table([*(c.removesuffix("_entities").removesuffix("_touched") for c in columns), "valid mrr", ""], lines)
+    """The versions of a store as a table, with the reason of a training where there is one."""
+    names = [column.removesuffix("_entities").removesuffix("_touched") for column in LOG_COLUMNS]
+    lines = []
+    for version in report["versions"]:
+        metrics = version.get("metrics")
+        mrr = f"{metrics['mrr']:.3f}" if metrics else "-"
+        lines.append([*(version.get(column) for column in LOG_COLUMNS), mrr, version.get("why", "")])
+    print_table([*names, "valid mrr", ""], lines)
 
 
-def in_words(counts: dict[str, Any]) -> str:
-    """Named numbers, those that are zero left out."""
+def render_checked(report: dict[str, Any]) -> None:
+    """Every problem of a store, then the totals."""
+    for problem in report["problems"]:
+        print(f"version {problem['version']}: {problem['problem']}")
+    state = "ok" if report["ok"] else f"{len(report['problems'])} problems"
+    print(f"{state}: {report['versions']} versions, {report['parts']} parts, {report['bytes']:,} bytes")
+
+
+def render_rolled_back(report: dict[str, Any]) -> None:
+    """What is current after a rollback."""
+    model = f"model {report['model']}" if report["model"] else "no model"
+    print(f"version {report['version']}: snapshot {report['snapshot']!r} and {model} are current again")
+
+
+def render_cleared(report: dict[str, Any]) -> None:
+    """What gc cleared, or would clear."""
+    verb = "would free" if report["dry_run"] else "freed"
+    cleared = ", ".join(str(number) for number in report["cleared_versions"]) or "none"
+    print(f"versions cleared: {cleared}")
+    print(f"  {verb} {report['bytes']:,} bytes in {report['parts']:,} parts, {report['folders']} unfinished folders")
+
+
+def format_counts(counts: dict[str, Any]) -> str:
+    """Named numbers in one line, zeros left out."""
     shown = {name: value for name, value in counts.items() if isinstance(value, int | float) and value}
     return ", ".join(f"{name.replace('_', ' ')} {value:,}" for name, value in shown.items())
 
 
-def render_update(report: dict[str, Any]) -> None:
-    """What an update did, or would do."""
-    if report.get("unchanged"):
-        print(f"nothing to do: version {report['version']} was learnt from {report['snapshot']!r}")
-        return
-    done = f"version {report['version']} brings" if "version" in report else "would bring"
-    change = f"+{report['added']:,} -{report['deleted']:,}"
-    print(f"{done} the model from {report['from']!r} to {report['snapshot']!r}: {change}")
-    for noun in ("entities", "relations"):
-        told = ", ".join(f"{report[f'{kind}_{noun}']:,} {kind}" for kind in ("emerging", "affected", "removed"))
-        print(f"  {noun}: {told}")
-    shards = f"{report['shards_touched']} of {report['shards_total']} shards"
-    print(f"  {report['trained_triples']:,} triples to learn; {shards}")
-    if "version" in report:
-        print(f"  {report['epochs']} epochs, {report['bytes_written']:,} bytes written, {report['seconds']:.1f} s")
-        if report["valid"]:
-            print(f"  validation: {_metrics_words(report['valid'])}")
+def _format_metrics(found: dict[str, float]) -> str:
+    return ", ".join(f"{name} {found[name]:.1f}" if name == "mr" else f"{name} {found[name]:.3f}" for name in METRICS)
 
 
-def render_night(report: dict[str, Any]) -> None:
-    """What a night did."""
-    render_ingested(report["ingest"])
-    print(f"decision: {report['decision']}")
-    if "update" in report:
-        render_update(report["update"])
-    if "train" in report:
-        render_trained(report["train"])
-    for found in report.get("evaluate", {}).values():
-        render_evaluation(found)
+def _format_metric(name: str, value: float) -> str:
+    return f"{value:,.1f}" if name == "mr" else f"{value:.4f}"

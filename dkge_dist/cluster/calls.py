@@ -1,6 +1,8 @@
-"""Calls to shards: sent at once, answered later, sent again when the way there was cut for a moment.
+"""Calls to shards, by Ray and by the transport: sent at once, answered later, repeated when the connection broke.
 
-Every call may be repeated: reading and writing rows by nature, pushing because the shard knows what it has.
+In: a shard's actor or address, and a request. Out: what the shard returned; ShardLostError if it is gone, silent or in
+another attempt; DkgeError that names the shard for everything else that it reports. Every call may be repeated: reading
+and writing rows by nature, pushing because a shard recognises a push that it has.
 """
 
 from __future__ import annotations
@@ -10,16 +12,26 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 import ray
-from ray.exceptions import ActorUnavailableError, RayActorError, RayError, RayTaskError
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayActorError, RayError, RayTaskError
 
-from dkge_dist.cluster.channel import Message, Received
-from dkge_dist.cluster.requests import ERROR, read_error
-from dkge_dist.cluster.wire import Connection, ShardLostError
+from dkge_dist.cluster.errors import ShardLostError, StaleAttemptError
+from dkge_dist.cluster.requests import ERROR, ErrorCode, read_error
+from dkge_dist.cluster.transport import (
+    Address,
+    AuthenticationError,
+    Message,
+    PeerLostError,
+    Pending,
+    Received,
+    TransportClient,
+)
 from dkge_dist.types import DkgeError
 
 TRIES = 5
 PAUSE = 1.0
-STALE = "StaleAttemptError"
+PING_AFTER, PING_SECONDS = 60.0, 240.0
+"""A call by Ray that takes longer than the one is followed by a ping; a shard that does not answer it within the other
+is lost. Long, because a new actor answers only once it has imported everything, on a busy machine."""
 
 
 class Call(Protocol):
@@ -30,7 +42,7 @@ class Call(Protocol):
 
 
 class RayCall:
-    """By way of Ray."""
+    """A call of an actor's method."""
 
     def __init__(self, shard: int, actor: Any, method: str, arguments: tuple[Any, ...]) -> None:
         self.shard, self._actor, self._method, self._arguments = shard, actor, method, arguments
@@ -43,7 +55,7 @@ class RayCall:
         """Wait for the answer."""
         for attempt in range(TRIES):
             try:
-                return ray.get(self._ref)
+                return self._wait()
             except ActorUnavailableError as error:
                 if attempt == TRIES - 1:
                     raise ShardLostError(f"shard {self.shard} cannot be reached: {_short(error)}") from None
@@ -51,7 +63,7 @@ class RayCall:
                 self._ref = self._send()
             except RayTaskError as error:
                 cause = error.cause
-                if type(cause).__name__ == STALE:
+                if isinstance(cause, StaleAttemptError):
                     raise ShardLostError(str(cause)) from None
                 if isinstance(cause, DkgeError | OSError):
                     raise DkgeError(f"shard {self.shard}: {cause}") from None
@@ -60,21 +72,74 @@ class RayCall:
                 raise ShardLostError(f"shard {self.shard} is gone: {_short(error)}") from None
         raise AssertionError("unreachable")
 
+    def _wait(self) -> Any:
+        """The answer, however long the shard works on it, for as long as it shows life."""
+        while True:
+            try:
+                return ray.get(self._ref, timeout=PING_AFTER)
+            except GetTimeoutError:
+                self._ping()
 
-class WireCall:
-    """By a connection of its own; `read` makes of the message what was asked for."""
+    def _ping(self) -> None:
+        """Ask for something that costs nothing. Ray itself does not notice a process that was stopped."""
+        try:
+            ray.get(self._actor.address.remote(), timeout=PING_SECONDS)
+        except GetTimeoutError:
+            # Ray brings another one, which belongs to no attempt: the next one finds a shard that answers.
+            ray.kill(self._actor, no_restart=False)
+            silent = PING_AFTER + PING_SECONDS
+            raise ShardLostError(f"shard {self.shard} is gone: no sign of life for {silent:g} s") from None
 
-    def __init__(self, shard: int, connection: Connection, request: Message, read: Callable[[Received], Any]) -> None:
+
+class ShardConnection:
+    """A connection of the transport to a shard, as part of an attempt: the attempt's name is the secret."""
+
+    def __init__(self, shard: int, address: Address, attempt: str) -> None:
+        self.shard = shard
+        try:
+            self._client = TransportClient(f"shard {shard}", address, attempt)
+        except PeerLostError as error:
+            raise self._lost(error) from None
+
+    def ask(self, request: Message) -> Pending:
+        """Send a request; its reply comes later."""
+        try:
+            return self._client.ask(request)
+        except PeerLostError as error:
+            raise self._lost(error) from None
+
+    def answer(self, pending: Pending) -> Received:
+        """Wait for the reply to a request."""
+        try:
+            return self._client.answer(pending)
+        except PeerLostError as error:
+            raise self._lost(error) from None
+
+    def close(self) -> None:
+        """Hang up."""
+        self._client.close()
+
+    def _lost(self, error: PeerLostError) -> ShardLostError:
+        is_other = isinstance(error, AuthenticationError)
+        return ShardLostError(f"{error}: restarted, or in another attempt by now" if is_other else str(error))
+
+
+class TransportCall:
+    """A request on a connection; `read` makes of the reply what was asked for."""
+
+    def __init__(
+        self, shard: int, connection: ShardConnection, request: Message, read: Callable[[Received], Any]
+    ) -> None:
         self.shard, self._connection, self._read = shard, connection, read
-        self._asked = connection.ask(request)
+        self._pending = connection.ask(request)
 
     def result(self) -> Any:
         """Wait for the answer."""
-        message = self._connection.answer(self._asked)
-        if message.about != ERROR:
-            return self._read(message)
-        is_stale, words = read_error(message)
-        raise ShardLostError(words) if is_stale else DkgeError(f"shard {self.shard}: {words}")
+        reply = self._connection.answer(self._pending)
+        if reply.kind != ERROR:
+            return self._read(reply)
+        code, text = read_error(reply)
+        raise ShardLostError(text) if code == ErrorCode.STALE_ATTEMPT else DkgeError(f"shard {self.shard}: {text}")
 
 
 def results(calls: Iterable[Call]) -> list[Any]:

@@ -1,126 +1,234 @@
-"""What travels on the wire: pull, push and write as numbers and arrays with tags, and their answers."""
+"""Pull, push and write of a shard as messages of the transport, and their replies.
+
+In: operations of `ShardServer` and what they return. Out: messages, and back. On the server's side everything that a
+request holds is checked against the shard before a kernel sees it, as kernels check no bounds. That has to be cheap:
+with 16 shards every instruction of a request meets cold caches. The check believes that a client that knows the attempt
+does not change rows in shared memory while they are used. A request that fails the check, and any error of the shard,
+becomes an ERROR reply with a code.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from functools import partial
 from typing import Literal
 
 import numpy as np
 
-from dkge_dist.cluster.channel import Message, Received, Room, Sent
-from dkge_dist.cluster.server import LocalRows, Patch, Pushed, Reply, ShardServer, StaleAttemptError, Values
+from dkge_dist.cluster.errors import StaleAttemptError
+from dkge_dist.cluster.server import LocalRows, Patch, Reply, ShardServer, Values
+from dkge_dist.cluster.transport import AllocateReply, Message, Payload, Received, Shape, TransportServer
+from dkge_dist.kernels.jit import set_threads
 from dkge_dist.tables.shard import Optimizer
-from dkge_dist.types import Array, DkgeError, Field
+from dkge_dist.types import ROW, TRAINED, Array, DkgeError, Field
 
 PULL, PUSH, WRITE, ANSWER, ERROR = range(5)
+NAMES = ("pull", "push", "write")
 NOTHING = (0, 0, 0)
 KINDS: tuple[Literal["adagrad"], Literal["sgd"]] = ("adagrad", "sgd")
-KIND_NUMBER = {kind: number for number, kind in enumerate(KINDS)}
+KIND_CODE = {kind: code for code, kind in enumerate(KINDS)}
 
-# A tag says which field an array is of, and in which role.
-PLACES, VALUES, LATE, NUMBERS, CORRECTED = range(0, 40, 8)
+# A tag is the role of an array plus the number of its field.
+ROWS, VALUES, LATE, PATCH_NUMBERS, PATCH_VALUES = range(0, 40, 8)
+FIELD_BITS = 7
 FIELDS = tuple(Field)
-FIELD_NUMBER = {field: number for number, field in enumerate(FIELDS)}
-FIELD_OF = 7
+FIELD_CODE = {field: code for code, field in enumerate(FIELDS)}
+ROLES = {PULL: (ROWS,), PUSH: (ROWS, VALUES, LATE), WRITE: (ROWS, VALUES)}
+TAGS = {
+    request: {role + code: (role, field) for role in roles for code, field in enumerate(FIELDS)}
+    for request, roles in ROLES.items()
+}
+"""Of the arrays that each request may hold: what their tags mean."""
+UNKNOWN = (-1, Field.JOINT)
+INT32, UINT32, FLOAT32 = np.dtype(ROW), np.dtype(np.uint32), np.dtype(np.float32)
 
 
-def _tags(fields: Iterable[Field], role: int) -> list[int]:
-    return [role + FIELD_NUMBER[field] for field in fields]
+class ErrorCode(IntEnum):
+    """What kind of error a reply tells of; its text is for people."""
+
+    STALE_ATTEMPT = 1
+    INVALID_REQUEST = 2
+    FAILED = 3
 
 
-def _by_field(tags: Sequence[int], arrays: Sequence[Array]) -> dict[Field, Array]:
-    return {FIELDS[tag & FIELD_OF]: array for tag, array in zip(tags, arrays, strict=True)}
+class InvalidRequestError(DkgeError):
+    """A request asks for what the shard does not have, or is put together wrongly."""
+
+
+def serve_shard(server: ShardServer, host: str) -> TransportServer:
+    """Answer the requests of a shard's workers: those that know the attempt that it was opened for."""
+    # Numba's number of threads belongs to a thread: one each, as there are as many as connections.
+    return TransportServer(host, lambda: server.attempt, RequestHandler(server).answer, partial(set_threads, 1))
 
 
 def pull_request(wanted: LocalRows, after: int, corrected_by: tuple[int, int] | None) -> Message:
     """For `ShardServer.pull`."""
     step, rank = corrected_by or (-1, 0)
-    return Message(PULL, (after, step, rank), 0.0, _tags(wanted, PLACES), list(wanted.values()))
+    return Message(PULL, (after, step, rank), 0.0, _tags(wanted, ROWS), list(wanted.values()))
 
 
 def push_request(
-    step: int, rank: int, gradients: Mapping[Field, tuple[Array, Sent]], optimizer: Optimizer, late: LocalRows
+    step: int, rank: int, gradients: Mapping[Field, tuple[Array, Payload]], optimizer: Optimizer, late: LocalRows
 ) -> Message:
     """For `ShardServer.push`."""
     tags: list[int] = []
-    arrays: list[Sent] = []
+    arrays: list[Payload] = []
     for field, pair in gradients.items():
-        number = FIELD_NUMBER[field]
-        tags += (PLACES + number, VALUES + number)
+        code = FIELD_CODE[field]
+        tags += (ROWS + code, VALUES + code)
         arrays += pair
     tags += _tags(late, LATE)
     arrays += late.values()
-    return Message(PUSH, (step, rank, KIND_NUMBER[optimizer.kind]), optimizer.rate, tags, arrays)
+    return Message(PUSH, (step, rank, KIND_CODE[optimizer.kind]), optimizer.rate, tags, arrays)
 
 
-def write_request(field: Field, places: Array, values: Sent, is_reset: bool) -> Message:
+def write_request(field: Field, rows: Array, values: Payload, is_reset: bool) -> Message:
     """For `ShardServer.write`."""
-    number = FIELD_NUMBER[field]
-    return Message(WRITE, (int(is_reset), 0, 0), 0.0, [PLACES + number, VALUES + number], [places, values])
+    code = FIELD_CODE[field]
+    return Message(WRITE, (int(is_reset), 0, 0), 0.0, [ROWS + code, VALUES + code], [rows, values])
 
 
-def answered(server: ShardServer, attempt: str, request: Received, room: Room) -> Message:
-    """What a shard answers to a request; `room` is where the rows of the answer are put together."""
-    try:
-        if request.about == PULL:
-            after, step, rank = request.numbers
-            wanted = _by_field(request.tags, request.arrays)
-            values = server.pull(attempt, wanted, after, (step, rank) if step >= 0 else None, room)
-            return Message(ANSWER, NOTHING, 0.0, _tags(values, VALUES), list(values.values()))
-        if request.about == PUSH:
-            return _pushed(server, attempt, request, room)
-        rows, written = request.arrays
-        server.write(attempt, FIELDS[request.tags[0] & FIELD_OF], rows, written, bool(request.numbers[0]))
+class RequestHandler:
+    """Answers requests for a shard: checks them, calls the shard, and makes messages of what it returns or raises."""
+
+    def __init__(self, server: ShardServer) -> None:
+        self._server = server
+        self._limits: tuple[str, Mapping[Field, Shape], int] = ("", {}, 0)
+
+    def answer(self, attempt: str, request: Received, allocate: AllocateReply) -> Message:
+        """The reply to a request; its rows are gathered into what `allocate` gives."""
+        try:
+            known, shapes, world = self._limits
+            if known != attempt:  # They stay as they are for as long as an attempt goes on.
+                shapes, world = self._server.limits(attempt)
+                self._limits = (attempt, shapes, world)
+            arrays = _checked(request, shapes)
+            if request.kind == WRITE:
+                return self._write(attempt, request, arrays)
+            # Of both the integers say which rank asks.
+            rank = request.integers[2 if request.kind == PULL else 1]
+            if not 0 <= rank < world:
+                raise InvalidRequestError(f"{NAMES[request.kind]}: rank {rank} of {world}")
+            take = self._pull if request.kind == PULL else self._push
+            return take(attempt, request, arrays, allocate)
+        except StaleAttemptError as error:
+            return _error(ErrorCode.STALE_ATTEMPT, str(error))
+        except InvalidRequestError as error:
+            return _error(ErrorCode.INVALID_REQUEST, str(error))
+        except DkgeError as error:
+            return _error(ErrorCode.FAILED, str(error))
+        except Exception as error:  # A bug of ours, or memory that ran out: told to the client, not kept here.
+            return _error(ErrorCode.FAILED, f"{type(error).__name__}: {error}")
+
+    def _pull(
+        self, attempt: str, request: Received, arrays: Mapping[int, LocalRows], allocate: AllocateReply
+    ) -> Message:
+        after, step, rank = request.integers
+        values = self._server.pull(attempt, arrays[ROWS], after, (step, rank) if step >= 0 else None, allocate)
+        return Message(ANSWER, NOTHING, 0.0, _tags(values, VALUES), list(values.values()))
+
+    def _push(
+        self, attempt: str, request: Received, arrays: Mapping[int, LocalRows], allocate: AllocateReply
+    ) -> Message:
+        step, rank, kind = request.integers
+        if step < 0 or not 0 <= kind < len(KINDS):
+            raise InvalidRequestError(f"push: step {step} with optimizer {kind} of {len(KINDS)}")
+        if not 0 <= request.scalar < math.inf:
+            raise InvalidRequestError(f"push: learning rate {request.scalar} is not a finite number of at least 0")
+        if Field.JOINT in arrays[ROWS]:
+            raise InvalidRequestError(f"push: field {Field.JOINT} is not trained")
+        gradients = {field: (rows, arrays[VALUES][field]) for field, rows in arrays[ROWS].items()}
+        optimizer = Optimizer(KINDS[kind], request.scalar)
+        reply = self._server.push(attempt, step, rank, gradients, optimizer, arrays[LATE], allocate)
+        tags, answer = _tags(reply.late, LATE), list(reply.late.values())
+        for field, patch in reply.patches.items():
+            tags += (PATCH_NUMBERS + FIELD_CODE[field], PATCH_VALUES + FIELD_CODE[field])
+            answer += patch
+        return Message(ANSWER, NOTHING, 0.0, tags, answer)
+
+    def _write(self, attempt: str, request: Received, arrays: Mapping[int, LocalRows]) -> Message:
+        if len(arrays[ROWS]) != 1:
+            raise InvalidRequestError(f"write: {len(arrays[ROWS])} fields instead of 1")
+        ((field, rows),) = arrays[ROWS].items()
+        is_reset = bool(request.integers[0])
+        if is_reset and field not in TRAINED:
+            raise InvalidRequestError(f"reset: field {field} is not trained")
+        self._server.write(attempt, field, rows, arrays[VALUES][field], is_reset)
         return Message(ANSWER, NOTHING, 0.0, (), ())
-    except DkgeError as error:
-        return _error(isinstance(error, StaleAttemptError), str(error))
-    except Exception as error:  # A mistake of ours, or memory that ran out: told to who asked, not kept here.
-        return _error(False, f"{type(error).__name__}: {error}")
 
 
-def _error(is_stale: bool, words: str) -> Message:
-    return Message(ERROR, (int(is_stale), 0, 0), 0.0, [0], [np.frombuffer(words.encode(), np.uint8)])
+def _checked(request: Received, shapes: Mapping[Field, Shape]) -> dict[int, LocalRows]:
+    """The arrays of a request by role and field, each as the shard needs it: dtype, shape, rows that exist."""
+    if request.kind not in TAGS:
+        raise InvalidRequestError(f"unknown request {request.kind}")
+    name, tags = NAMES[request.kind], TAGS[request.kind]
+    arrays: dict[int, LocalRows] = {ROWS: {}, VALUES: {}, LATE: {}}
+    for tag, array in zip(request.tags, request.arrays, strict=True):
+        role, field = tags.get(tag, UNKNOWN)
+        if role < 0 or field in arrays[role]:
+            raise InvalidRequestError(f"{name}: unexpected array with tag {tag}")
+        if field not in shapes:
+            raise InvalidRequestError(f"{name}: field {field} is not in this shard")
+        if role == VALUES:
+            _check_values(name, field, array, arrays[ROWS].get(field), shapes[field][1])
+        else:
+            _check_rows(name, field, array, shapes[field][0])
+        arrays[role][field] = array
+    if request.kind != PULL and len(arrays[ROWS]) != len(arrays[VALUES]):
+        raise InvalidRequestError(f"{name}: rows of {len(arrays[ROWS])} fields, values of {len(arrays[VALUES])}")
+    return arrays
 
 
-def _pushed(server: ShardServer, attempt: str, request: Received, room: Room) -> Message:
-    gradients: Pushed = {}
-    late: LocalRows = {}
-    tags, arrays = request.tags, request.arrays
-    for number, tag in enumerate(tags):
-        if tag < VALUES:
-            gradients[FIELDS[tag]] = (arrays[number], arrays[number + 1])
-        elif tag >= LATE:
-            late[FIELDS[tag & FIELD_OF]] = arrays[number]
-    step, rank, kind = request.numbers
-    reply = server.push(attempt, step, rank, gradients, Optimizer(KINDS[kind], request.fraction), late, room)
-    told, answer = _tags(reply.late, LATE), list(reply.late.values())
-    for field, patch in reply.patches.items():
-        told += (NUMBERS + FIELD_NUMBER[field], CORRECTED + FIELD_NUMBER[field])
-        answer += patch
-    return Message(ANSWER, NOTHING, 0.0, told, answer)
+def _check_rows(name: str, field: Field, rows: Array, size: int) -> None:
+    if rows.dtype != INT32 or rows.ndim != 1:
+        told = f"rows are {rows.dtype} of shape {rows.shape}, not one-dimensional int32"
+        raise InvalidRequestError(f"{name}: field {field}: {told}")
+    if rows.shape[0]:
+        unsigned = rows.view(UINT32)  # One maximum finds rows that are negative, too.
+        largest = unsigned.argmax()  # Half the cost of `max`, which goes through a ufunc.
+        if unsigned.item(largest) >= size:
+            raise InvalidRequestError(f"{name}: field {field}: row {rows[largest]} of a shard of {size} rows")
 
 
-def read_error(message: Received) -> tuple[bool, str]:
-    """Is the attempt over, and what was said."""
-    return bool(message.numbers[0]), message.arrays[0].tobytes().decode()
+def _check_values(name: str, field: Field, values: Array, rows: Array | None, dim: int) -> None:
+    needed = None if rows is None else (rows.shape[0], dim)
+    if values.dtype != FLOAT32 or values.shape != needed:
+        told = f"values are {values.dtype} of shape {values.shape}, not float32 of {needed}"
+        raise InvalidRequestError(f"{name}: field {field}: {told}")
 
 
-def read_pulled(message: Received) -> Values:
+def _error(code: ErrorCode, text: str) -> Message:
+    return Message(ERROR, (code, 0, 0), 0.0, [0], [np.frombuffer(text.encode(), np.uint8)])
+
+
+def read_error(reply: Received) -> tuple[ErrorCode, str]:
+    """What an ERROR reply tells."""
+    return ErrorCode(reply.integers[0]), reply.arrays[0].tobytes().decode()
+
+
+def read_pulled(reply: Received) -> Values:
     """What `ShardServer.pull` gave."""
-    return _by_field(message.tags, message.arrays)
+    return {FIELDS[tag & FIELD_BITS]: array for tag, array in zip(reply.tags, reply.arrays, strict=True)}
 
 
-def read_reply(message: Received) -> Reply:
+def read_reply(reply: Received) -> Reply:
     """What `ShardServer.push` gave."""
     late: Values = {}
     patches = {}
-    for number, tag in enumerate(message.tags):
-        if tag < NUMBERS:
-            late[FIELDS[tag & FIELD_OF]] = message.arrays[number]
-        elif tag < CORRECTED:
-            patches[FIELDS[tag & FIELD_OF]] = Patch(message.arrays[number], message.arrays[number + 1])
+    for number, tag in enumerate(reply.tags):
+        field = FIELDS[tag & FIELD_BITS]
+        if tag < PATCH_NUMBERS:
+            late[field] = reply.arrays[number]
+        elif tag < PATCH_VALUES:
+            patches[field] = Patch(reply.arrays[number], reply.arrays[number + 1])
     return Reply(late, patches)
 
 
-def read_nothing(message: Received) -> None:
+def read_nothing(reply: Received) -> None:
     """What `ShardServer.write` gave."""
+
+
+def _tags(fields: Iterable[Field], role: int) -> list[int]:
+    return [role + FIELD_CODE[field] for field in fields]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dkge_dist.cluster.calls import Call
-from dkge_dist.kernels.partition import spread_rows
+from dkge_dist.kernels.rows import scatter_rows
 from dkge_dist.tables.plan import Partitioned, ShardPlan
 from dkge_dist.tables.table import Pulled, RowsByField
 from dkge_dist.types import Array, Field
@@ -34,7 +34,7 @@ class RowSlice:
     def spread(self, values: Pulled, shard: int, out: Pulled) -> None:
         """Put what a shard answered where the request has it."""
         for field, some in values.items():
-            spread_rows(some, self.order(shard, field), out[field])
+            scatter_rows(some, self.order(shard, field), out[field])
 
 
 class PendingPull:

@@ -6,10 +6,10 @@ import secrets
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
+from dkge_dist.cluster.errors import ShardLostError
 from dkge_dist.cluster.server import StoredTables
 from dkge_dist.cluster.session import ClusterConfig, gpus, ray_session, require_workers, shard_actors
 from dkge_dist.cluster.table import RayTable
-from dkge_dist.cluster.wire import ShardLostError
 from dkge_dist.cluster.workers import run_workers
 from dkge_dist.runtime import LocalCommunicator, Monitor, WorkerRun, WorkerSpec
 from dkge_dist.store.manifest import ModelManifest
@@ -47,7 +47,7 @@ class RayRuntime:
                 entities.open(StoredTables(store.storage.location, entries))
                 yield Tables(entities, relations)
             except ShardLostError as error:
-                raise DkgeError(f"{error}; {store.path} is as it was, and the same command starts again") from None
+                raise DkgeError(f"{error}; {store} is as it was, and the same command starts again") from None
             finally:
                 entities.close()
 

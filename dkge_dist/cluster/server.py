@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dkge_dist.cluster.channel import Room, Shape
-from dkge_dist.cluster.wire import is_same
+from dkge_dist.cluster.errors import StaleAttemptError
+from dkge_dist.cluster.transport import AllocateReply, Shape
 from dkge_dist.kernels.jit import set_threads
 from dkge_dist.kernels.ranks import FilteredCandidates, count_closer, distances_to_rows
 from dkge_dist.store.manifest import PartEntry, TableEntry
@@ -30,7 +30,7 @@ from dkge_dist.tables.nearest import Nearest, nearest
 from dkge_dist.tables.plan import ShardPlan
 from dkge_dist.tables.shard import Optimizer, Shard
 from dkge_dist.tables.table import COUNTED
-from dkge_dist.types import TRAINED, Array, DkgeError, Field
+from dkge_dist.types import TRAINED, Array, Field
 
 LocalRows = dict[Field, Array]
 Values = dict[Field, Array]
@@ -40,10 +40,6 @@ Pushed = dict[Field, tuple[Array, Array]]
 def allocate(shapes: Sequence[Shape]) -> list[Array]:
     """Arrays of this process, for an answer."""
     return [np.empty(shape, np.float32) for shape in shapes]
-
-
-class StaleAttemptError(DkgeError):
-    """The shard is not (or no longer) part of the attempt that calls it."""
 
 
 class StoredTables(NamedTuple):
@@ -116,9 +112,16 @@ class ShardServer:
                 values[field][local_of[first] : local_of[first] + rows.shape[0]] = rows
         return values
 
-    def knows(self, attempt: str) -> bool:
-        """Is it the attempt that this shard works for?"""
-        return is_same(attempt, self._attempt)
+    @property
+    def attempt(self) -> str:
+        """The attempt that this shard works for; empty before the first one and after a restart."""
+        return self._attempt
+
+    def limits(self, attempt: str) -> tuple[dict[Field, Shape], int]:
+        """(rows, dimension) of every field, and the number of ranks: what a request is checked against."""
+        with self._changed:
+            self._check(attempt)
+            return {field: values.shape for field, values in self._shard.values.items()}, self._world
 
     def _check(self, attempt: str) -> None:
         if attempt != self._attempt:
@@ -137,7 +140,7 @@ class ShardServer:
         wanted: LocalRows,
         after: int,
         corrected_by: tuple[int, int] | None = None,
-        room: Room = allocate,
+        allocate_reply: AllocateReply = allocate,
     ) -> Values:
         """Rows as they are once all steps before `after` are taken.
 
@@ -151,11 +154,11 @@ class ShardServer:
                 # Copies: these may lie in memory that the caller wants to use again.
                 self._early[corrected_by[1]] = {field: rows.copy() for field, rows in wanted.items()}
             self._counts["pull_calls"] += 1
-            return self._read(wanted, room)
+            return self._read(wanted, allocate_reply)
 
-    def _read(self, wanted: LocalRows, room: Room) -> Values:
+    def _read(self, wanted: LocalRows, allocate_reply: AllocateReply) -> Values:
         shard = self._shard
-        out = room([(rows.shape[0], shard.values[field].shape[1]) for field, rows in wanted.items()])
+        out = allocate_reply([(rows.shape[0], shard.values[field].shape[1]) for field, rows in wanted.items()])
         for (field, rows), into in zip(wanted.items(), out, strict=True):
             shard.gather_into(field, rows, into)
             self._count("pulled", rows.shape[0], rows.nbytes + into.nbytes)
@@ -173,7 +176,7 @@ class ShardServer:
         gradients: Pushed,
         optimizer: Optimizer,
         late: LocalRows | None = None,
-        room: Room = allocate,
+        allocate_reply: AllocateReply = allocate,
     ) -> Reply:
         """Give this rank's gradients to a step; answers once the step is taken."""
         with self._changed:
@@ -188,7 +191,7 @@ class ShardServer:
             self._wait(attempt, step + 1)
             patches = self._patches.get(rank, {})
             # Answers that hold corrections too are put together as a whole when they are sent.
-            return Reply(self._read(late or {}, allocate if patches else room), patches)
+            return Reply(self._read(late or {}, allocate if patches else allocate_reply), patches)
 
     def _take(self, step: int, optimizer: Optimizer) -> None:
         staged = self._staged.pop(step)

@@ -12,16 +12,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from dkge_dist.cluster.requests import answered
+from dkge_dist.cluster.requests import serve_shard
 from dkge_dist.cluster.server import ShardServer
-from dkge_dist.cluster.wire import Address, Listener
+from dkge_dist.cluster.transport import Address
 from dkge_dist.learning.memory import keep_freed_memory
 from dkge_dist.tables.plan import ShardPlan
 from dkge_dist.types import DkgeError, UsageError
@@ -40,7 +39,7 @@ class ShardActor:
     def __init__(self, number: int, plan: ShardPlan) -> None:
         keep_freed_memory()
         self._server = ShardServer(number, plan)
-        self._listener = Listener(_node_ip(), self._server.knows, partial(answered, self._server))
+        self._listener = serve_shard(self._server, _node_ip())
 
     def ask(self, method: str, *arguments: Any) -> Any:
         """What is asked for more rarely, by way of Ray."""

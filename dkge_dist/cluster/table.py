@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from dkge_dist.cluster.calls import Call, RayCall, WireCall, results
-from dkge_dist.cluster.channel import Message, Received, Rows, Sent
+from dkge_dist.cluster.calls import Call, RayCall, ShardConnection, TransportCall, results
 from dkge_dist.cluster.requests import (
     pull_request,
     push_request,
@@ -28,9 +27,9 @@ from dkge_dist.cluster.requests import (
 )
 from dkge_dist.cluster.row_slice import PendingPull, RowSlice
 from dkge_dist.cluster.server import LocalRows, Reply, StoredTables
-from dkge_dist.cluster.wire import Connection, ShardLostError
-from dkge_dist.kernels.partition import Recurrence
+from dkge_dist.cluster.transport import Message, Payload, Received, RowSelection
 from dkge_dist.kernels.ranks import FilteredCandidates
+from dkge_dist.kernels.rows import RowMembership
 from dkge_dist.runtime import Communicator
 from dkge_dist.store.manifest import PartEntry, TableEntry
 from dkge_dist.store.storage import Staging
@@ -53,10 +52,10 @@ class RayTable:
         self.plan, self.actors, self.attempt, self.dim, self.rows = plan, actors, attempt, dim, plan.rows
         self._communicator = communicator
         self._lock, self._connecting = Lock(), Lock()
-        self._connections: list[Connection] = []
+        self._connections: list[ShardConnection] = []
         self._steps = 0
         self._after = [0] * plan.shards
-        self._recurrence = Recurrence(plan.rows)
+        self._membership = RowMembership(plan.rows)
         self._tickets = 0
         self._pending: deque[PendingPull] = deque()
         self._current: RowsByField = {}
@@ -77,7 +76,7 @@ class RayTable:
         """Ask a shard something of every batch, by the transport."""
         if not self._connections:
             self._connect()
-        return WireCall(shard, self._connections[shard], request, read)
+        return TransportCall(shard, self._connections[shard], request, read)
 
     def _connect(self) -> None:
         with self._connecting:
@@ -85,10 +84,7 @@ class RayTable:
                 return
             shards = range(self.plan.shards)
             addresses = results([RayCall(shard, self.actors[shard], "address", ()) for shard in shards])
-            try:
-                self._connections = [Connection(shard, addresses[shard], self.attempt) for shard in shards]
-            except (OSError, EOFError) as error:
-                raise ShardLostError(f"a shard cannot be reached: {error}") from None
+            self._connections = [ShardConnection(shard, addresses[shard], self.attempt) for shard in shards]
 
     def open(self, content: RowInitializer | StoredTables) -> None:
         """Begin the attempt on all shards; they fill their rows themselves."""
@@ -114,7 +110,7 @@ class RayTable:
             early, late, corrected_by = RowSlice(self.plan, wanted), None, None
             if to_come:
                 before = self._pending[0].wanted if self._pending else self._current
-                again = {f: self._recurrence.among(rows, before.get(f, NO_ROWS)) for f, rows in wanted.items()}
+                again = {f: self._membership.isin(rows, before.get(f, NO_ROWS)) for f, rows in wanted.items()}
                 early = RowSlice(self.plan, wanted, {field: np.flatnonzero(~there) for field, there in again.items()})
                 late = RowSlice(self.plan, wanted, {field: np.flatnonzero(there) for field, there in again.items()})
                 corrected_by = (self._steps, self._communicator.rank)
@@ -273,29 +269,29 @@ class RayTable:
             self._everywhere("load_checkpoint", folder)
         self._communicator.barrier()
 
-    def save(self, staging: Staging, block_rows: int) -> dict[str, TableEntry]:
+    def save(self, staging: Staging, block_rows: int) -> dict[Field, TableEntry]:
         """Write all rows as tables of a store, each shard its blocks."""
         assert block_rows == self.plan.block_rows, "one block size a store"
         self._settle()
         saved = self._everywhere("save_blocks", staging.storage.location)
         staging.written += sum(written for _, written in saved)
-        tables = {}
+        tables: dict[Field, TableEntry] = {}
         for field in Field:
             blocks = sorted(block for blocks, _ in saved for block in blocks[field])
-            tables[field.value] = save_index(staging, [blob for _, blob in blocks], self.rows, self.dim, block_rows)
+            tables[field] = save_index(staging, [blob for _, blob in blocks], self.rows, self.dim, block_rows)
         return tables
 
-    def save_deltas(self, staging: Staging, rows: RowsByField) -> dict[str, list[PartEntry]]:
+    def save_deltas(self, staging: Staging, rows: RowsByField) -> dict[Field, list[PartEntry]]:
         """Write some rows (ascending) as deltas of a store: each shard that holds any of them a part of its own."""
         self._settle()
         part = RowSlice(self.plan, {field: some.astype(ROW) for field, some in rows.items()})
         location = staging.storage.location
         calls = [self._call(shard, "save_deltas", location, part.local(shard)) for shard in part.shards()]
-        deltas: dict[str, list[PartEntry]] = {}
+        deltas: dict[Field, list[PartEntry]] = {}
         for parts, written in results(calls):
             staging.written += written
             for field, entry in parts.items():
-                deltas.setdefault(field.value, []).append(entry)
+                deltas.setdefault(field, []).append(entry)
         return deltas
 
     def stats(self) -> list[dict[str, int]]:
@@ -304,8 +300,8 @@ class RayTable:
         return results([RayCall(shard, self.actors[shard], "ask", ("stats",)) for shard in range(self.plan.shards)])
 
 
-def _ordered(values: Array, order: Array) -> Sent:
+def _ordered(values: Array, order: Array) -> Payload:
     """Rows of values, by number; the array itself where that is all of it in order, as with one shard."""
     if order.shape[0] == values.shape[0] and (order[:1] == 0).all() and (np.diff(order) == 1).all():
         return values
-    return Rows(values, order)
+    return RowSelection(values, order)

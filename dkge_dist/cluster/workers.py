@@ -17,10 +17,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dkge_dist.cluster.communicator import RayCommunicator
 from dkge_dist.cluster.coordinator import RunNews, TrainCoordinator
+from dkge_dist.cluster.errors import ShardLostError
 from dkge_dist.cluster.replicated import ReplicatedTable
 from dkge_dist.cluster.session import ClusterConfig
 from dkge_dist.cluster.table import RayTable
-from dkge_dist.cluster.wire import ShardLostError
 from dkge_dist.runtime import CollectiveError, Monitor, WorkerFn, WorkerSpec
 from dkge_dist.tables.initializer import RowInitializer
 from dkge_dist.tables.plan import ShardPlan

@@ -1,1 +1,1 @@
-"""The evolving graph: labels and their permanent rows, snapshots, diffs, contexts, and who is affected by a change."""
+"""The evolving graph: labels and their rows, snapshots, diffs, contexts, and the objects that a change affects."""

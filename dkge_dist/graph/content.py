@@ -1,4 +1,4 @@
-"""A checksum of a snapshot's content: the same in every store, whatever the rows, and additive over changes."""
+"""A checksum of the content of a snapshot: independent of row numbers, so of the store, and additive over changes."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ from dkge_dist.types import Array, Split, Triples
 
 LANES = 2
 _SEED = 0x636F6E74656E74
-NOTHING = "0" * 16 * LANES
+EMPTY_CONTENT = "0" * 16 * LANES
+"""The content of a snapshot without triples."""
 
 
 def hash_triples(triples: Triples, seed: int, entities: Dictionary, relations: Dictionary) -> Array:
-    """A 64-bit hash of every triple, made of its labels and not of its rows."""
+    """A 64-bit hash of every triple, of its labels and not of its rows."""
     head, tail = entities.digests_of(triples.head), entities.digests_of(triples.tail)
     return triple_hashes(seed, head, relations.digests_of(triples.relation), tail)
 
 
 def content_of(triples: Triples, split: Split, entities: Dictionary, relations: Dictionary) -> Array:
-    """The sums of the triples' hashes in independent lanes; adding lanes adds sets that have nothing in common."""
+    """Sums of the hashes of triples in independent lanes; the sums of disjoint sets add up to that of their union."""
     seeds = [_SEED + LANES * split + lane for lane in range(LANES)]
     sums = [hash_triples(triples, seed, entities, relations).sum(dtype=np.uint64) for seed in seeds]
     return np.array(sums, np.uint64)
 
 
 def content_after(content: str, diff: Diff, entities: Dictionary, relations: Dictionary) -> str:
-    """The content that `diff` leads to, from the change alone."""
+    """The content after `diff`, computed from the change alone."""
     lanes = np.array([int(content[16 * i : 16 * i + 16], 16) for i in range(LANES)], np.uint64)
     for split in Split:
         change = diff.splits[split]

@@ -1,8 +1,8 @@
-"""Labels and their permanent rows. Append-only: a row, once given, belongs to its label for ever.
+"""Labels and their permanent rows. Append-only: a row is never given to another label.
 
-The rows are kept in immutable segments (a large one, and smaller ones for what later snapshots brought), so that a
-night's new labels cost what they are and not what the graph is. Small segments are merged into larger ones, which
-keeps their number logarithmic.
+Rows are kept in immutable segments: a large one, and smaller ones for labels of later snapshots, so that the cost of a
+night's new labels does not follow the size of the graph. Small segments are merged into larger ones, which keeps their
+number logarithmic.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Segment:
 
     @property
     def count(self) -> int:
-        """How many rows."""
+        """Number of rows."""
         return int(self.table.digest.shape[0])
 
     @property
@@ -54,7 +54,7 @@ def _used(table: LabelTable) -> slice:
 
 
 def merge_small(segments: Sequence[Segment]) -> list[Segment]:
-    """Segments such that each is at least twice as long as the next: few to search, seldom rewritten."""
+    """Merge segments until each is at least twice as long as the next: few to search, rarely rewritten."""
     out: list[Segment] = []
     for segment in segments:
         out.append(segment)
@@ -64,7 +64,7 @@ def merge_small(segments: Sequence[Segment]) -> list[Segment]:
 
 
 class Dictionary:
-    """Both directions between labels and rows; new labels are added by `encode`."""
+    """Maps labels to rows and rows to labels; `encode` adds new labels."""
 
     def __init__(self, segments: Sequence[Segment] = (), noun: str = "entity") -> None:
         self.noun = noun
@@ -76,11 +76,11 @@ class Dictionary:
         return self._known + self._new.count
 
     def lookup(self, labels: Labels) -> Array:
-        """The row of each label, -1 where it has none."""
+        """The row of each label, -1 for unknown labels."""
         return self._lookup(_queries(labels))
 
     def encode(self, labels: Labels) -> Array:
-        """The row of each label; labels never seen before get the next free ones, in order of appearance."""
+        """The row of each label; unknown labels get the next free rows, in order of appearance."""
         queries = _queries(labels)
         rows = self._lookup(queries, new=False)
         if len(self) + len(labels) > MAX_ROWS:
@@ -98,10 +98,10 @@ class Dictionary:
 
     @property
     def grown(self) -> list[Segment]:
-        """The segments with everything that `encode` added, to be stored."""
+        """All segments, with the labels that `encode` added, to be stored."""
         if not self._new.count:
             return merge_small(self.segments)
-        # The growing table has slots for the longest batch it ever met; what is stored has those that it needs.
+        # The growing table has slots for its largest batch; what is stored has as many as its labels need.
         table = self._new.table
         table = table._replace(slots=make_slots(table.digest))
         return merge_small([*self.segments, Segment(self._known, table)])
@@ -114,16 +114,16 @@ class Dictionary:
         raise IndexError(f"{self.noun} row {row} of {len(self)}")
 
     def labels(self, rows: Array) -> list[str]:
-        """The labels of some rows, as strings."""
+        """The labels of `rows`, as strings."""
         return [self.label(int(row)) for row in rows]
 
     @cached_property
     def digests(self) -> Array:
-        """The digest of every stored row, for priorities that must not depend on row numbers."""
+        """The digest of every stored row; consistent samples are drawn by digests, never by row numbers."""
         return np.concatenate([np.empty(0, np.uint64), *(s.table.digest for s in self.segments)])
 
     def digests_of(self, rows: Array) -> Array:
-        """The digests of some rows, new ones too, at a cost that follows their number."""
+        """The digests of `rows`, new ones included, at a cost that follows their number."""
         out = np.empty(rows.shape[0], np.uint64)
         for segment in (*self.segments, Segment(self._known, self._new.table)):
             here = (rows >= segment.first_row) & (rows < segment.first_row + segment.count)

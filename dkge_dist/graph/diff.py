@@ -1,4 +1,4 @@
-"""What changed between two snapshots. Pure values: a diff can be composed with the next, inverted and applied."""
+"""The difference between two snapshots as a value, which can be composed with the next one, inverted and applied."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from dkge_dist.types import ROW, Array, Split, Triples
 
 @dataclass(frozen=True)
 class Change:
-    """Triples that one split gained and lost; both canonical, and no triple in both."""
+    """Triples that one split gained and lost. Both are canonical, and no triple is in both."""
 
     added: Triples
     deleted: Triples
 
     @staticmethod
     def none() -> Change:
-        """Nothing changed."""
+        """The empty change."""
         return Change(Triples.empty(), Triples.empty())
 
     @staticmethod
@@ -38,7 +38,7 @@ class Change:
         return Change(added, deleted)
 
     def inverted(self) -> Change:
-        """The way back."""
+        """The change that undoes this one."""
         return Change(added=self.deleted, deleted=self.added)
 
     @property
@@ -49,7 +49,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Diff:
-    """From one snapshot to another: triples by split, and the rows that came alive (`emerging`) or died (`removed`)."""
+    """From one snapshot to another: triples by split; rows alive only after it (`emerging`) or before (`removed`)."""
 
     train: Change
     valid: Change
@@ -61,19 +61,19 @@ class Diff:
 
     @staticmethod
     def none() -> Diff:
-        """Nothing changed."""
+        """The empty diff."""
         return Diff.of([Change.none()] * 3)
 
     @staticmethod
     def of(changes: Sequence[Change], *rows: Array) -> Diff:
-        """From the changes by split and the four groups of rows, which are empty if they are not given."""
+        """From the changes by split and the four groups of rows, empty by default."""
         train, valid, test = changes
         emerging, removed, new, old = rows or [np.empty(0, ROW)] * 4
         return Diff(train, valid, test, emerging, removed, new, old)
 
     @property
     def splits(self) -> tuple[Change, Change, Change]:
-        """By `Split`."""
+        """The changes, indexed by `Split`."""
         return self.train, self.valid, self.test
 
     @property
@@ -88,11 +88,11 @@ class Diff:
 
     @property
     def is_empty(self) -> bool:
-        """No triple of any split changed, so nobody came or went either."""
+        """No triple of any split changed, and hence no row emerged or was removed."""
         return not any(change.size for change in self.splits)
 
     def then(self, later: Diff) -> Diff:
-        """The net effect of this and then `later`: what came and went again is in neither."""
+        """The net effect of this and then `later`: what was added and deleted again is in neither side."""
         entities = _net(self.emerging_entities, self.removed_entities, later.emerging_entities, later.removed_entities)
         relations = _net(
             self.emerging_relations, self.removed_relations, later.emerging_relations, later.removed_relations
@@ -101,7 +101,7 @@ class Diff:
         return Diff.of(splits, *entities, *relations)
 
     def inverted(self) -> Diff:
-        """The way back."""
+        """The diff that undoes this one."""
         return Diff.of(
             [change.inverted() for change in self.splits],
             self.removed_entities,
@@ -111,7 +111,7 @@ class Diff:
         )
 
     def counts(self) -> dict[str, int]:
-        """Sizes for people and for JSON; held-out splits only where they changed."""
+        """Sizes for reports; held-out splits only where they changed."""
         out = {"added": self.added.count, "deleted": self.deleted.count}
         for split in (Split.VALID, Split.TEST):
             change = self.splits[split]
@@ -123,10 +123,10 @@ class Diff:
         return out
 
 
-def _net(came: Array, went: Array, came_later: Array, went_later: Array) -> tuple[Array, Array]:
-    emerging = _joined(_without(came, went_later), _without(came_later, went))
-    removed = _joined(_without(went, came_later), _without(went_later, came))
-    return emerging, removed
+def _net(emerging: Array, removed: Array, emerging_later: Array, removed_later: Array) -> tuple[Array, Array]:
+    net_emerging = _joined(_without(emerging, removed_later), _without(emerging_later, removed))
+    net_removed = _joined(_without(removed, emerging_later), _without(removed_later, emerging))
+    return net_emerging, net_removed
 
 
 def _without(rows: Array, others: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Everything a source says, as rows. In: a source, dictionaries. Out: columns of rows. New labels get new rows."""
+"""The triples of a source as rows. In: a source, dictionaries. Out: columns of rows. New labels get new rows."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SWAPPED_MINIMUM = 100
 
 @dataclass(frozen=True)
 class Encoded:
-    """The triples of a source by split, in its order; `deleted` marks those that a change file takes away."""
+    """The triples of a source by split, in its order; `deleted` marks those that a change file deletes."""
 
     splits: tuple[Triples, Triples, Triples]
     deleted: Array
 
     @property
     def count(self) -> int:
-        """Lines that held a triple."""
+        """Number of triples, duplicates included."""
         return sum(triples.count for triples in self.splits)
 
 
@@ -36,11 +36,11 @@ def encode(
     rejects: Rejects,
     progress: Callable[[int, int], None] | None = None,
 ) -> Encoded:
-    """Read `source` to its end. `progress` hears bytes read and bytes in all."""
+    """Read `source` to its end. `progress` is called with the bytes read and the total."""
     parts: dict[Split, list[Triples]] = {split: [] for split in Split}
     deleted: list[Array] = []
     for batch in source.batches(rejects):
-        # Heads and tails are encoded apart: both lookups then run over text in the order it was read.
+        # Heads and tails are encoded separately: both look-ups then read the text in its order.
         triples = Triples(entities.encode(batch.head), relations.encode(batch.relation), entities.encode(batch.tail))
         parts[batch.split].append(triples)
         if batch.deleted is not None:
@@ -55,9 +55,9 @@ def encode(
 
 
 def columns_look_swapped(encoded: Encoded, relations_known: int) -> bool:
-    """A relation column with many more different labels than heads or tails: its columns are in another order.
+    """Are there many more distinct relations than heads or tails? Then the columns are probably in another order.
 
-    Only new relations count: whoever has ingested a graph like that before has said that it is right.
+    Only new relations count: a store that has such relations already has accepted them before.
     """
     triples = Triples.concat(list(encoded.splits))
     relations = distinct_rows(triples.relation)

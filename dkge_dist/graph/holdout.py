@@ -1,7 +1,8 @@
 """Which triples are held out for validation and test. In: a change without splits. Out: the change by split. Pure.
 
-Three promises, the first winning over the second: whoever is alive stands in train; a triple that is held out stays so;
-a triple that was ever trained on is never held out later. Choices go by a hash of labels, never by order or chance.
+Three invariants, of which the first takes precedence over the second: every object that is alive has a train triple; a
+held-out triple stays held out; a triple that was ever in train is never held out later. Choices depend on a hash of
+labels, never on order or chance.
 """
 
 from __future__ import annotations
@@ -22,35 +23,35 @@ from dkge_dist.types import Array, Split, Triples
 _SEED = 0x686F6C646F7574
 
 Trained = Callable[[Triples], Array]
-"""Tells of each triple whether it was in the train split of the parent or of a snapshot before it."""
+"""For each triple: was it in the train split of the parent or of an earlier snapshot?"""
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """How many triples to hold out for each purpose; None leaves what the parent snapshot held out."""
+    """How many triples to hold out; None keeps what the parent snapshot holds out."""
 
     valid: int | None = None
     test: int | None = None
 
 
 @dataclass(frozen=True)
-class Placement:
-    """The changes by split, how many held-out triples had to go back to train, and how many are missing to N."""
+class SplitChange:
+    """The changes by split; how many held-out triples returned to train, and how many fewer than wanted there are."""
 
     changes: tuple[Change, Change, Change]
     returned: int
     missing: int
 
 
-def place(
+def split_change(
     parent: Snapshot,
     added: Triples,
     deleted: tuple[Triples, ...],
     wanted: HeldOut,
     names: tuple[Dictionary, Dictionary],
     trained: Trained,
-) -> Placement:
-    """Split a change of `parent`: `added` (canonical, in no split of it) and `deleted` (by split)."""
+) -> SplitChange:
+    """Split a change of `parent`: `added` (canonical, in none of its splits) and `deleted` (by split)."""
     changes = [Change(Triples.empty(), lost) for lost in deleted]
     changes[Split.TRAIN] = Change(added, deleted[Split.TRAIN])
     returned = _return_to_train(parent, changes, names)
@@ -63,11 +64,11 @@ def place(
         missing += max(0, count - present) - chosen.count
         _move(changes, chosen, Split.TRAIN, split)
     train, valid, test = changes
-    return Placement((train, valid, test), returned, missing)
+    return SplitChange((train, valid, test), returned, missing)
 
 
 def _return_to_train(parent: Snapshot, changes: list[Change], names: tuple[Dictionary, Dictionary]) -> int:
-    """Objects whose last train triple goes get one of their held-out triples for it, that of the smallest hash."""
+    """For each object that loses its last train triple, return its held-out triple of the smallest hash to train."""
     lost = changes[Split.TRAIN].deleted
     if not lost.count:
         return 0
@@ -91,7 +92,7 @@ def _return_to_train(parent: Snapshot, changes: list[Change], names: tuple[Dicti
 
 
 def _cover(triples: Triples, hashes: Array, entities: set[int], relations: set[int]) -> Array:
-    """Flags of triples that together hold all of `entities` and `relations` that any holds. Empties both sets."""
+    """Flags of triples that cover those of `entities` and `relations` that any triple covers. Consumes both sets."""
     needed = np.zeros(triples.count, bool)
     for i in np.argsort(hashes, kind="stable").tolist():
         ends, relation = {int(triples.head[i]), int(triples.tail[i])}, int(triples.relation[i])
@@ -119,7 +120,7 @@ def _choose(
     names: tuple[Dictionary, Dictionary],
     trained: Trained,
 ) -> Triples:
-    """The `count` triples of `added`, never trained on, of the smallest hashes whose removal leaves all in train."""
+    """The `count` triples of `added` of the smallest hashes that were never in train and that train can do without."""
     eligible = minus(added, union(changes[Split.VALID].added, changes[Split.TEST].added))
     if count == 0 or eligible.count == 0:
         return Triples.empty()
@@ -127,18 +128,18 @@ def _choose(
     hashes = hash_triples(eligible, _SEED, *names)
     window = min(eligible.count, 4 * count + 1024)
     while True:
-        # Only a window of the smallest hashes is sorted and asked for degrees: the whole may be the whole graph.
+        # Only a window of the smallest hashes is sorted and looked up: `added` may be the whole graph.
         near = np.argpartition(hashes, window - 1)[:window] if window < eligible.count else np.arange(eligible.count)
         candidates = eligible.take(near[np.argsort(hashes[near], kind="stable")])
         candidates = candidates.take(~trained(candidates))
-        chosen = _spare(after, candidates, count)
+        chosen = _removable(after, candidates, count)
         if chosen.shape[0] == count or window == eligible.count:
             return canonical(candidates.take(chosen))
         window = min(eligible.count, 4 * window)
 
 
-def _spare(after: Snapshot, candidates: Triples, count: int) -> Array:
-    """Positions of the first `count` candidates that everybody in them can spare."""
+def _removable(after: Snapshot, candidates: Triples, count: int) -> Array:
+    """Positions of the first `count` candidates that can be removed with every object keeping a train triple."""
     entities, ends = np.unique(np.concatenate([candidates.head, candidates.tail]), return_inverse=True)
     relations, kinds = np.unique(candidates.relation, return_inverse=True)
     degrees = after.entity_degrees(entities).train, after.relation_degrees(relations).train

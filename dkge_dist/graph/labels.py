@@ -1,4 +1,4 @@
-"""Many labels as slices of one byte buffer: no Python string is made until somebody wants to read one."""
+"""Many labels as slices of one byte buffer; Python strings are made only where a label is read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dkge_dist.types import OFFSET, Array
 
 @dataclass(frozen=True)
 class Labels:
-    """UTF-8 labels: label i is `data[start[i]:stop[i]]`. Slices may overlap, repeat and come in any order."""
+    """UTF-8 labels: label i is `data[start[i]:stop[i]]`. Slices may overlap, repeat and be in any order."""
 
     data: Array
     start: Array
@@ -34,7 +34,7 @@ class Labels:
 
     @staticmethod
     def from_arrow(column: pa.Array | pa.ChunkedArray) -> Labels:
-        """Over the buffers of an Arrow string column without nulls; copies only what is not plain large_string."""
+        """Over the buffers of an Arrow string column without nulls; copies only what is not large_string."""
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks()
         if column.null_count:

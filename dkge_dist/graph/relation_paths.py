@@ -1,7 +1,7 @@
-"""How often two relation paths link the same entity pair: the ground that relation contexts stand on.
+"""How many entity pairs two relation paths both link: the counts that relation contexts are built from.
 
-A symmetric table of counts over evidence pairs. `support[r, path]` is its rows whose first path is the single relation
-r, `together[path, path]` the others. It grows with the relations, not with the graph.
+A symmetric table over evidence pairs. `support[r, path]` are its rows whose first path is the single relation r,
+`together[path, path]` all others. Its size follows the relations, not the graph.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PathCounts:
 
     @staticmethod
     def of(topology: Topology, train: Triples, relations: int, length: int = 2) -> PathCounts:
-        """Counted over all evidence pairs of canonical train triples."""
+        """Counts over all evidence pairs of canonical train triples."""
         bits = path_bits(length, relations)
         first = np.ones(train.count, bool)
         first[1:] = (train.head[1:] != train.head[:-1]) | (train.tail[1:] != train.tail[:-1])
@@ -41,21 +41,20 @@ class PathCounts:
         return PathCounts(length, bits, *table)
 
     def after(self, before: Topology, now: Topology, change: Change, relations: int) -> tuple[PathCounts, Array]:
-        """The counts after `change`, and the paths whose partners changed, at a cost that follows the change."""
+        """The counts after `change`, and the paths whose set of partners changed, at a cost that follows the change."""
         bits = path_bits(self.length, relations)
-        gone = touched_pairs(before, change.deleted, self.length)
-        come = touched_pairs(now, change.added, self.length)
-        pairs = np.unique(np.concatenate([gone, come]))
+        deleted = touched_pairs(before, change.deleted, self.length)
+        added = touched_pairs(now, change.added, self.length)
+        pairs = np.unique(np.concatenate([deleted, added]))
         left, right = (pairs >> 32).astype(ROW), (pairs & 0xFFFFFFFF).astype(ROW)
-        lost = _count(before, left, right, self.length, bits)
-        won = _count(now, left, right, self.length, bits)
-        delta = _summed([won, (lost[0], lost[1], -lost[2])])
+        old = _count(before, left, right, self.length, bits)
+        new = _count(now, left, right, self.length, bits)
+        delta = _summed([new, (old[0], old[1], -old[2])])
         table = _summed([(self.left, self.right, self.count), delta])
-        turned = self._turned(table, delta)
-        return PathCounts(self.length, self.bits, *table), turned
+        return PathCounts(self.length, self.bits, *table), self._toggled(table, delta)
 
-    def _turned(self, table: tuple[Array, Array, Array], delta: tuple[Array, Array, Array]) -> Array:
-        """First paths of the pairs of paths that came into being or ceased to be."""
+    def _toggled(self, table: tuple[Array, Array, Array], delta: tuple[Array, Array, Array]) -> Array:
+        """First paths of the pairs of paths whose count rose from zero or fell to zero."""
         was = _position(self.left, self.right, *delta[:2]) >= 0
         is_now = _position(*table[:2], *delta[:2]) >= 0
         return np.unique(delta[0][was != is_now])
@@ -65,13 +64,13 @@ class PathCounts:
         return build_relation_contexts((self.left, self.right), self.bits, digest, sampling, rows)
 
     def relations_with(self, paths: Array) -> Array:
-        """The relations that have one of `paths` as a context vertex or are one of them."""
+        """The relations that are one of `paths`, or have one of them as a vertex of their context."""
         single = np.concatenate([self.right[np.isin(self.left, paths)], paths])
         return np.unique(single[single < 1 << self.bits] - 1).astype(ROW)
 
 
 def _count(topology: Topology, left: Array, right: Array, length: int, bits: int) -> tuple[Array, Array, Array]:
-    """The table over some pairs, counted on all threads (the kernel releases the GIL)."""
+    """The table over some entity pairs, counted on all threads (the kernel releases the GIL)."""
     slices = np.array_split(np.arange(left.shape[0]), threads())
 
     def part(where: Array) -> tuple[Array, Array, Array]:
@@ -83,7 +82,7 @@ def _count(topology: Topology, left: Array, right: Array, length: int, bits: int
 
 
 def _summed(tables: list[tuple[Array, Array, Array]]) -> tuple[Array, Array, Array]:
-    """Equal pairs of paths added up, zeros dropped, sorted."""
+    """The sum of tables: equal pairs of paths added up, zeros dropped, sorted."""
     left, right, count = (np.concatenate(column) for column in zip(*tables, strict=True))
     order = np.lexsort((right, left))
     left, right, count = left[order], right[order], count[order]
@@ -95,7 +94,7 @@ def _summed(tables: list[tuple[Array, Array, Array]]) -> tuple[Array, Array, Arr
 
 
 def _position(left: Array, right: Array, wanted_left: Array, wanted_right: Array) -> Array:
-    """Where each wanted pair stands in a sorted table, or -1."""
+    """Position of each wanted pair in a sorted table, or -1."""
     begin, end = np.searchsorted(left, wanted_left, "left"), np.searchsorted(left, wanted_left, "right")
     out = np.full(wanted_left.shape[0], -1)
     for i in range(wanted_left.shape[0]):
@@ -106,7 +105,7 @@ def _position(left: Array, right: Array, wanted_left: Array, wanted_right: Array
 
 
 def touched_pairs(topology: Topology, triples: Triples, length: int) -> Array:
-    """Evidence pairs, packed, whose paths may run over one of `triples`; all in the graph that holds these triples."""
+    """Evidence pairs, packed, with a path that may run over one of `triples`, in the graph that has these triples."""
     head, _, tail = triples
     pairs = [pack(head, tail)]
     if length >= 2:

@@ -1,6 +1,6 @@
-"""One state of the graph: a stored base plus the net diff since. Questions about a change cost what the change is.
+"""One state of the graph: a stored base plus the net diff since. Queries about a change cost what the change does.
 
-Whoever stands in a triple of any split is *alive*; nobody else is a candidate, a negative or an answer.
+An object is *alive* if it is in a triple of any split. Only such objects are candidates, negatives or answers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dkge_dist.types import ROW, Array, Split, Triples
 
 @dataclass(frozen=True)
 class Degrees:
-    """How many triples every row stands in: of the train split, and of all splits together."""
+    """Number of triples that each row is in: of the train split, and of all splits together."""
 
     train: Array
     total: Array
@@ -25,7 +25,7 @@ class Degrees:
 
 @dataclass(frozen=True)
 class Base:
-    """A snapshot written out in full: canonical triples by split, and the degrees that follow from them."""
+    """A snapshot stored in full: canonical triples by split, and the degrees computed from them."""
 
     splits: tuple[Triples, Triples, Triples]
     entities: Degrees
@@ -33,7 +33,7 @@ class Base:
 
     @staticmethod
     def of(splits: tuple[Triples, Triples, Triples], entities: int, relations: int) -> Base:
-        """With the degrees counted over so many dictionary rows."""
+        """With degrees for so many dictionary rows."""
 
         def degrees(columns: list[list[Array]], rows: int) -> Degrees:
             counts = [sum(np.bincount(c, minlength=rows) for c in split).astype(ROW) for split in columns]  # type: ignore[union-attr]
@@ -47,7 +47,7 @@ class Base:
 
 
 class Snapshot:
-    """`base` plus `diff`. Everything else is worked out when it is asked for."""
+    """`base` plus `diff`. Everything else is computed when it is needed."""
 
     def __init__(self, base: Base, diff: Diff, entity_rows: int, relation_rows: int) -> None:
         self.base = base
@@ -58,16 +58,16 @@ class Snapshot:
 
     @staticmethod
     def full(splits: tuple[Triples, Triples, Triples], entity_rows: int, relation_rows: int) -> Snapshot:
-        """A snapshot that stands on nothing else."""
+        """A snapshot without a parent."""
         return Snapshot(Base.of(splits, entity_rows, relation_rows), Diff.none(), entity_rows, relation_rows)
 
     @staticmethod
-    def nothing() -> Snapshot:
-        """The graph before its first snapshot."""
+    def empty() -> Snapshot:
+        """The graph before its first snapshot: no triples, no rows."""
         return Snapshot.full((Triples.empty(), Triples.empty(), Triples.empty()), 0, 0)
 
     def after(self, diff: Diff, entity_rows: int, relation_rows: int) -> Snapshot:
-        """The snapshot that `diff` leads to, on the same base."""
+        """The snapshot after `diff`, on the same base."""
         return Snapshot(self.base, self.diff.then(diff), entity_rows, relation_rows)
 
     def count(self, split: Split) -> int:
@@ -81,7 +81,7 @@ class Snapshot:
         return sum(self.count(split) for split in Split)
 
     def contains(self, split: Split, triples: Triples) -> Array:
-        """For each triple: does it stand in `split`? Costs follow the question, not the graph."""
+        """For each triple: is it in `split`? Costs follow the number of triples asked about, not the graph."""
         change = self.diff.splits[split]
         in_base = contains(self.base.splits[split], triples) & ~contains(change.deleted, triples)
         return in_base | contains(change.added, triples)
@@ -134,9 +134,9 @@ class Snapshot:
 
 
 def _occurrences(rows: Array, order: Array, values: Array) -> Array:
-    """How often each of the distinct `rows` (sorted by `order`) stands in `values`."""
+    """How often each of the distinct `rows` (sorted by `order`) is in `values`."""
     if rows.shape[0] and values.shape[0] > int(rows.max()) // 8:
-        # A change as large as the graph: counting beats searching.
+        # A change as large as the graph: counting is faster than searching.
         return np.bincount(values, minlength=int(rows.max()) + 1)[rows]
     at = np.searchsorted(rows, values, sorter=order)
     at, values = at[at < rows.shape[0]], values[at < rows.shape[0]]
@@ -145,7 +145,7 @@ def _occurrences(rows: Array, order: Array, values: Array) -> Array:
 
 
 def _at(degrees: Array, rows: Array) -> Array:
-    """Degrees of `rows`; rows that came after the base have none there."""
+    """Degrees of `rows` in the base; zero for rows that are newer than it."""
     known = rows < degrees.shape[0]
     out = np.zeros(rows.shape[0], np.int64)
     out[known] = degrees[rows[known]]

@@ -53,7 +53,7 @@ def held_out(opened: OpenedModel, split: str) -> Triples:
     triples = opened.snapshot.triples(Split[split.upper()])
     if not triples.count:
         raise DkgeError(
-            f"{opened.store.path}: snapshot {opened.snapshot_name!r} has no {split} triples; ingest with --{split} N"
+            f"{opened.store}: snapshot {opened.snapshot_name!r} has no {split} triples; ingest with --{split} N"
         )
     return triples
 

@@ -9,9 +9,8 @@ import numpy as np
 
 from dkge_dist.jobs.opened import open_model
 from dkge_dist.jobs.report import Report, seconds_since
-from dkge_dist.store.export import Format, Vectors, write_vectors
+from dkge_dist.store.export import Format, TableRows, Vectors, write_vectors
 from dkge_dist.store.store import Store
-from dkge_dist.store.tables import load_table
 from dkge_dist.types import Field
 
 
@@ -27,7 +26,7 @@ def export(store: Store, out: Path, format: Format, version: str | None, field: 
     vectors = []
     for noun, table, alive, names in kinds:
         rows = np.flatnonzero(alive)
-        vectors.append(Vectors(noun, rows, names.labels(rows), load_table(store.storage, table)[rows]))
+        vectors.append(Vectors(noun, rows, names.labels(rows), TableRows(store.storage, table, rows)))
     written = write_vectors(out, format, vectors)
     return {
         "out": str(out),

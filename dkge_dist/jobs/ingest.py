@@ -37,7 +37,7 @@ def ingest(
         "test": entry.test,
         **result.diff.counts(),
         "counts": result.counts,
-        "rejects": str(result.rejects) if result.rejects else None,
+        "rejects": result.rejects,
         "lines": result.lines,
         "bytes_written": result.bytes_written,
         "seconds": seconds,

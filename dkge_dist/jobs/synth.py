@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from dkge_dist.jobs.report import ProgressCallback, Report, seconds_since
-from dkge_dist.synth import PRESETS, write_synth
+from dkge_dist.synthetic import PRESETS, write_synth
 from dkge_dist.types import UsageError
 
 Sizes = tuple[int | None, int | None, int | None, int | None]

@@ -20,7 +20,6 @@ from dkge_dist.jobs.graphs import training_graph
 from dkge_dist.jobs.published import PublishedModel
 from dkge_dist.jobs.report import Report, seconds_since
 from dkge_dist.runtime import Monitor, Runtime
-from dkge_dist.store.history import LEARNS
 from dkge_dist.store.manifest import SnapshotManifest
 from dkge_dist.store.models import ModelMetadata, publish_model, save_model
 from dkge_dist.store.store import Store
@@ -66,7 +65,7 @@ def train(
     """Train a snapshot (the current one by default) and publish the model."""
     manifest = store.find_snapshot(snapshot) if snapshot else store.current_snapshot()
     if manifest is None:
-        raise DkgeError(f"{store.path}: holds no snapshot yet; `dkge ingest {store.path} SOURCE` brings one")
+        raise DkgeError(f"{store}: holds no snapshot yet; `dkge ingest {store} SOURCE` brings one")
     names = store.dictionaries(manifest)
     request = TrainRequest(manifest, store.snapshot(manifest), names, settings, facts, options)
     with trained(store, runtime, request, monitor) as done:
@@ -78,9 +77,8 @@ def trained(store: Store, runtime: Runtime, request: TrainRequest, monitor: Moni
     """Train a snapshot and publish the model; it goes on from a checkpoint unless `fresh`."""
     began = time.monotonic()
     settings, manifest = request.settings, request.manifest
-    checkpoints = Checkpoints(store.path.resolve() / "training" / _key(manifest, settings))
-    with checkpoints.locked():
-        (checkpoints.folder / LEARNS).write_text(str(manifest.version), encoding="utf-8")
+    with store.trainings.open(_key(manifest, settings), manifest.version) as training:
+        checkpoints = Checkpoints(training.folder)
         if request.options.fresh:
             checkpoints.forget()
         last = checkpoints.load("last")
@@ -104,7 +102,7 @@ def trained(store: Store, runtime: Runtime, request: TrainRequest, monitor: Moni
                 )
                 entry = save_model(staging, manifest.version, tables, result.dense, metadata)
                 published = publish_model(store, entry, seconds_since(began))
-            checkpoints.remove()
+            training.remove()
             best = result.progress.best
             report = {
                 "version": published.version,

@@ -19,7 +19,6 @@ from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.jobs.graphs import training_graph
 from dkge_dist.jobs.published import PublishedModel
 from dkge_dist.jobs.report import FINE, Report, seconds_since
-from dkge_dist.kernels.batches import bernoulli_head_chance
 from dkge_dist.learning.batches import BatchMaker, NegativeSampling
 from dkge_dist.learning.contexts import EntityContexts, RelationContexts
 from dkge_dist.learning.machine import use_machine
@@ -254,14 +253,7 @@ def _learn(night: Night, tables: Tables, model: Dkge, monitor: Monitor) -> Updat
     relation_contexts = RelationContexts(graph.paths, graph.digests[1], graph.sampling)
     entities = OnlineObjects(model.entity, tables.entities, entity_contexts, graph.topology, plan.entities)
     relations = OnlineObjects(model.relation, tables.relations, relation_contexts, graph.topology, plan.relations)
-    negatives = NegativeSampling(
-        train.sampler,
-        graph.entities,
-        graph.train,
-        train.negatives,
-        train.logq_correction,
-        bernoulli_head_chance(*graph.train, graph.relation_rows) if train.sampler == "bernoulli" else None,
-    )
+    negatives = NegativeSampling.of(graph, train.sampler, train.negatives, train.logq_correction)
     updater = Updater(
         plan,
         entities,

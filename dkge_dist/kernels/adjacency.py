@@ -1,6 +1,6 @@
-"""Contexts in the two forms encoders read: padded blocks (for GPU) and one ragged CSR (for CPU).
+"""Contexts in the two forms that encoders read: padded blocks (for GPU) and one ragged CSR (for CPU).
 
-Both hold D̂^-1/2 Â D̂^-1/2 with Â = A + I. Padding places are zero in every row and column, and never a vertex.
+Both hold D̂^-1/2 Â D̂^-1/2 with Â = A + I. A padding slot has no vertex, and its row and column of Â are zero.
 
 Shapes: n = width of a block, M = vertices of all contexts together, E = entries of all Â together.
 """
@@ -22,7 +22,7 @@ PADDING = -1
 
 
 class PaddedBlock(NamedTuple):
-    """Contexts of one width class: places in the batch, sizes, vertices (B, n) and normalised adjacency (B, n, n)."""
+    """Contexts of one width class: their numbers in the batch, sizes, vertices (B, n) and normalised Â (B, n, n)."""
 
     contexts: Array
     size: Array
@@ -31,22 +31,22 @@ class PaddedBlock(NamedTuple):
 
 
 class RaggedContexts(NamedTuple):
-    """All contexts of a batch, one after the other.
+    """The vertices of all contexts of a batch in slots, one context after the other.
 
-    Context b has the vertex places `indptr[b]:indptr[b + 1]`; place i has the entries `entry_ptr[i]:entry_ptr[i + 1]`
-    of Â: the places `entry_place` (counted over the whole batch, i itself included) with `entry_weight`.
+    Context b has the slots `indptr[b]:indptr[b + 1]`. Slot i has the entries `entry_ptr[i]:entry_ptr[i + 1]` of Â: the
+    slots `entry_slot` (numbered over the whole batch, i itself included) with `entry_weight`.
     """
 
     indptr: Array
     vertices: Array
     entry_ptr: Array
-    entry_place: Array
+    entry_slot: Array
     entry_weight: Array
 
 
 @subkernel
-def _ones(word):  # type: ignore[no-untyped-def]
-    """How many bits are set."""
+def _popcount(word):  # type: ignore[no-untyped-def]
+    """Number of set bits."""
     word -= (word >> np.uint64(1)) & np.uint64(0x5555555555555555)
     word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
     word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -54,25 +54,25 @@ def _ones(word):  # type: ignore[no-untyped-def]
 
 
 @subkernel
-def _lowest(word):  # type: ignore[no-untyped-def]
-    """Place of the lowest set bit."""
-    return _ones((word & (np.uint64(0) - word)) - np.uint64(1))
+def _lowest_set_bit(word):  # type: ignore[no-untyped-def]
+    """Index of the lowest set bit."""
+    return _popcount((word & (np.uint64(0) - word)) - np.uint64(1))
 
 
 @subkernel
 def _degree(mask, b, i):  # type: ignore[no-untyped-def]
-    """Degree in Â: neighbours and the loop."""
+    """Degree in Â: the neighbours and the self loop."""
     degree = 1
     for w in range(mask.shape[2]):
-        degree += _ones(mask[b, i, w])
+        degree += _popcount(mask[b, i, w])
     return degree
 
 
 @parallel_kernel
-def _fill_padded(contexts, places, scale, size, vertices, adjacency):  # type: ignore[no-untyped-def]
+def _fill_padded(contexts, members, scale, size, vertices, adjacency):  # type: ignore[no-untyped-def]
     width = vertices.shape[1]
-    for k in prange(places.shape[0]):
-        b = places[k]
+    for k in prange(members.shape[0]):
+        b = members[k]
         n = contexts.size[b]
         size[k] = n
         adjacency[k] = 0
@@ -84,7 +84,7 @@ def _fill_padded(contexts, places, scale, size, vertices, adjacency):  # type: i
             for w in range(contexts.mask.shape[2]):
                 word = contexts.mask[b, i, w]
                 while word:
-                    j = (w << 6) + _lowest(word)
+                    j = (w << 6) + _lowest_set_bit(word)
                     if j < i:
                         value = here * scale[_degree(contexts.mask, b, j)]
                         adjacency[k, i, j] = value
@@ -92,24 +92,24 @@ def _fill_padded(contexts, places, scale, size, vertices, adjacency):  # type: i
                     word &= word - np.uint64(1)
 
 
-def _scale(places: int) -> Array:
-    """degree^-1/2 by degree."""
-    degree = np.arange(places + 1, dtype=np.float32)
+def _inverse_roots(largest: int) -> Array:
+    """degree^-1/2 for degrees up to `largest`."""
+    degree = np.arange(largest + 1, dtype=np.float32)
     degree[0] = 1
     return as_readonly(degree**-0.5, np.float32)
 
 
-def width_classes(places: int) -> tuple[int, ...]:
-    """The widths for contexts of up to `places` vertices; over the widest class, one of their own size."""
-    fitting = tuple(width for width in WIDTHS if width < places)
-    last = next((width for width in WIDTHS if width >= places), places)
+def width_classes(slots: int) -> tuple[int, ...]:
+    """The widths for contexts of up to `slots` vertices; beyond the widest class, one of exactly that size."""
+    fitting = tuple(width for width in WIDTHS if width < slots)
+    last = next((width for width in WIDTHS if width >= slots), slots)
     return (*fitting, last)
 
 
 def padded_blocks(contexts: Contexts) -> list[PaddedBlock]:
     """The batch in its width classes; a class without contexts is left out."""
-    places = contexts.vertices.shape[1]
-    widths = np.array(width_classes(places))
+    slots = contexts.vertices.shape[1]
+    widths = np.array(width_classes(slots))
     classes = np.searchsorted(widths, contexts.size)
     blocks = []
     for number, width in enumerate(widths):
@@ -121,7 +121,7 @@ def padded_blocks(contexts: Contexts) -> list[PaddedBlock]:
                 np.empty((members.shape[0], width), contexts.vertices.dtype),
                 np.empty((members.shape[0], width, width), np.float32),
             )
-            _fill_padded(contexts, as_readonly(members), _scale(places), *block[1:])
+            _fill_padded(contexts, as_readonly(members), _inverse_roots(slots), *block[1:])
             blocks.append(block)
     return blocks
 
@@ -134,21 +134,21 @@ def _count_entries(contexts, indptr, degree):  # type: ignore[no-untyped-def]
 
 
 @parallel_kernel
-def _fill_ragged(contexts, indptr, degree, scale, ragged_vertices, entry_ptr, place, weight):  # type: ignore[no-untyped-def]
+def _fill_ragged(contexts, indptr, degree, scale, ragged_vertices, entry_ptr, entry_slot, weight):  # type: ignore[no-untyped-def]
     for b in prange(contexts.size.shape[0]):
         first = indptr[b]
         for i in range(contexts.size[b]):
             ragged_vertices[first + i] = contexts.vertices[b, i]
             at = entry_ptr[first + i]
             here = scale[degree[first + i]]
-            place[at] = first + i
+            entry_slot[at] = first + i
             weight[at] = here * here
             at += 1
             for w in range(contexts.mask.shape[2]):
                 word = contexts.mask[b, i, w]
                 while word:
-                    j = first + (w << 6) + _lowest(word)
-                    place[at] = j
+                    j = first + (w << 6) + _lowest_set_bit(word)
+                    entry_slot[at] = j
                     weight[at] = here * scale[degree[j]]
                     at += 1
                     word &= word - np.uint64(1)
@@ -169,7 +169,7 @@ def ragged(contexts: Contexts) -> RaggedContexts:
         np.empty(entry_ptr[-1], ROW),
         np.empty(entry_ptr[-1], np.float32),
     )
-    scale = _scale(contexts.vertices.shape[1])
+    scale = _inverse_roots(contexts.vertices.shape[1])
     _fill_ragged(
         contexts,
         as_readonly(indptr),
@@ -177,7 +177,7 @@ def ragged(contexts: Contexts) -> RaggedContexts:
         scale,
         out.vertices,
         as_readonly(entry_ptr),
-        out.entry_place,
+        out.entry_slot,
         out.entry_weight,
     )
     return out

@@ -1,14 +1,14 @@
-"""What a training batch needs of the graph, at a cost that follows the batch.
+"""Batches of triples: distinct rows numbered, negatives sampled, known triples masked. Costs follow the batch.
 
-Distinct rows are numbered with two arrays over all rows (`mark`, `number`) that live as long as the trainer: a row is
-new to a batch if its mark is not the batch's, so nothing has to be cleared in between.
+Distinct rows are numbered with two arrays over all rows (`mark`, `number`) that live as long as the trainer. A row is
+new to a batch if its mark is not the batch's stamp, so nothing has to be cleared between batches.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from dkge_dist.kernels.csr import Adjacency, entry, first_not_below, locate
+from dkge_dist.kernels.csr import Adjacency, entry, locate, lower_bound
 from dkge_dist.kernels.jit import as_readonly, kernel, subkernel
 from dkge_dist.types import OFFSET, ROW, Array, Triples
 
@@ -28,7 +28,7 @@ def _number(rows, mark, number, stamp, distinct, inverse):  # type: ignore[no-un
 
 
 class RowNumbering:
-    """Gives the distinct rows of a batch consecutive numbers, in order of appearance."""
+    """Numbers the distinct rows of a batch from 0, in order of appearance."""
 
     def __init__(self, rows: int) -> None:
         self.mark = np.zeros(rows, np.int32)
@@ -47,17 +47,17 @@ class RowNumbering:
         return distinct[:count], inverse
 
     def holds(self, rows: Array) -> Array:
-        """For each row: is it one of those that were numbered last?"""
+        """For each row: is it in the batch that was numbered last?"""
         marked: Array = self.mark[rows] == self.stamp
         return marked
 
 
 @subkernel
 def _known(adjacency, row, relation, other):  # type: ignore[no-untyped-def]
-    """Does the labelled list of `row` hold `other` under `relation`?"""
+    """Is (row, relation, other) a triple of the adjacency?"""
     patched, begin, end = locate(adjacency, row)
     code = (np.int64(other) << 32) | np.int64(relation)
-    at = first_not_below(adjacency, patched, begin, end, code)
+    at = lower_bound(adjacency, patched, begin, end, code)
     return at < end and entry(adjacency, patched, at) == code
 
 
@@ -67,14 +67,14 @@ def _links(out, one, other, count):  # type: ignore[no-untyped-def]
         count[i] = 0
         for a, b in ((one[i], other[i]), (other[i], one[i])):
             patched, begin, end = locate(out, a)
-            first = first_not_below(out, patched, begin, end, np.int64(b) << 32)
-            count[i] += first_not_below(out, patched, begin, end, np.int64(b + 1) << 32) - first
+            first = lower_bound(out, patched, begin, end, np.int64(b) << 32)
+            count[i] += lower_bound(out, patched, begin, end, np.int64(b + 1) << 32) - first
             if one[i] == other[i]:
                 break
 
 
 def links(out: Adjacency, one: Array, other: Array) -> Array:
-    """How many triples link each pair, in either direction."""
+    """Number of triples between each pair of entities, in either direction."""
     count = np.empty(one.shape[0], OFFSET)
     _links(out, as_readonly(one, ROW), as_readonly(other, ROW), count)
     return count
@@ -82,7 +82,7 @@ def links(out: Adjacency, one: Array, other: Array) -> Array:
 
 @kernel
 def _corrupt(out, triples, candidates, head_chance, draws, side, replaced):  # type: ignore[no-untyped-def]
-    """One negative a triple: `side` 0 replaces the head. A known corruption is drawn again, then the side changes."""
+    """One negative a triple: `side` 0 replaces the head. Known triples are drawn again, finally on the other side."""
     heads, relations, tails = triples
     tries = draws.shape[1] - 1
     for i in range(heads.shape[0]):
@@ -101,7 +101,10 @@ def _corrupt(out, triples, candidates, head_chance, draws, side, replaced):  # t
 def corrupt(
     out: Adjacency, triples: Triples, candidates: Array, head_chance: Array, draws: Array
 ) -> tuple[Array, Array]:
-    """Bernoulli negatives: (side, entity) for each triple; `draws` are uniform numbers, tries + 1 a triple."""
+    """Bernoulli negatives: (side, entity) for each triple, side 0 for the head.
+
+    `draws` are uniform in [0, 1): one a try, and a last one that chooses the side.
+    """
     side, replaced = np.empty(triples.count, np.int8), np.empty(triples.count, ROW)
     columns = Triples(*(as_readonly(column, ROW) for column in triples))
     _corrupt(out, columns, as_readonly(candidates, ROW), as_readonly(head_chance), as_readonly(draws), side, replaced)
@@ -109,33 +112,33 @@ def corrupt(
 
 
 @kernel
-def _mask_known(adjacency, rows, relations, mark, number, stamp, place, blocked):  # type: ignore[no-untyped-def]
+def _mask_known(adjacency, rows, relations, mark, number, stamp, column, known):  # type: ignore[no-untyped-def]
     for i in range(rows.shape[0]):
         patched, begin, end = locate(adjacency, rows[i])
         for k in range(begin, end):
             code = entry(adjacency, patched, k)
             other = code >> 32
-            if code & 0xFFFFFFFF == relations[i] and mark[other] == stamp and place[number[other]] >= 0:
-                blocked[i, place[number[other]]] = True
+            if code & 0xFFFFFFFF == relations[i] and mark[other] == stamp and column[number[other]] >= 0:
+                known[i, column[number[other]]] = True
 
 
 def known_among(
     adjacency: Adjacency, rows: Array, relations: Array, distinct: Array, shared: Array, numbers: RowNumbering
 ) -> Array:
-    """Which `shared` numbers make a known triple with each (row, relation): walks the row's list, not the pairs."""
-    blocked = np.zeros((rows.shape[0], shared.shape[0]), np.bool_)
+    """Mask of (row, relation) by `shared` numbers: which make a known triple. Walks the rows' lists, not all pairs."""
+    known = np.zeros((rows.shape[0], shared.shape[0]), np.bool_)
     if shared.shape[0]:
-        place = np.full(distinct.shape[0], -1, ROW)
-        place[shared] = np.arange(shared.shape[0])
+        column = np.full(distinct.shape[0], -1, ROW)
+        column[shared] = np.arange(shared.shape[0])
         _mask_known(
             adjacency, as_readonly(rows, ROW), as_readonly(relations, ROW), numbers.mark, numbers.numbers,
-            numbers.stamp, as_readonly(place), blocked,
+            numbers.stamp, as_readonly(column), known,
         )  # fmt: skip
-    return blocked
+    return known
 
 
 def bernoulli_head_chance(head: Array, relation: Array, tail: Array, relations: int) -> Array:
-    """tph / (tph + hpt) of every relation: how often to corrupt the head so that false negatives are rare."""
+    """tph / (tph + hpt) of every relation: the probability to corrupt the head that makes false negatives rare."""
     triples = np.bincount(relation, minlength=relations).astype(np.float64)
     heads = _distinct_per_relation(head, relation, relations)
     tails = _distinct_per_relation(tail, relation, relations)
@@ -145,7 +148,7 @@ def bernoulli_head_chance(head: Array, relation: Array, tail: Array, relations: 
 
 
 def _distinct_per_relation(ends: Array, relation: Array, relations: int) -> Array:
-    # Sorted, not hashed as `np.unique` does: a table of millions of numbers fits no cache.
+    # Sorted, not hashed as by `np.unique`: a hash table of millions of values fits no cache.
     pairs = np.sort((relation.astype(OFFSET) << 32) | ends)
     fresh = np.ones(pairs.shape[0], bool)
     fresh[1:] = pairs[1:] != pairs[:-1]

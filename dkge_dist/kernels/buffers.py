@@ -1,4 +1,4 @@
-"""Arrays that grow inside a kernel, for results whose size is not known before."""
+"""Arrays that grow inside a kernel, for results whose size is not known beforehand."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dkge_dist.kernels.triples import sort_range
 
 
 @subkernel
-def put(buffer, count, value):  # type: ignore[no-untyped-def]
-    """Append to a buffer that doubles when it is full; the buffer."""
+def append(buffer, count, value):  # type: ignore[no-untyped-def]
+    """Write `value` at position `count`; returns the buffer, twice as long if it was full."""
     if count == buffer.shape[0]:
         bigger = np.empty(2 * count, buffer.dtype)
         bigger[:count] = buffer
@@ -21,7 +21,7 @@ def put(buffer, count, value):  # type: ignore[no-untyped-def]
 
 @subkernel
 def sort_distinct(buffer, count):  # type: ignore[no-untyped-def]
-    """Sort the first `count` values and drop repeats; how many are left."""
+    """Sort the first `count` values and drop duplicates; returns how many are left."""
     sort_range(buffer, 0, count)
     kept = 0
     for i in range(count):

@@ -4,7 +4,7 @@ A context is the object, up to `cap` sampled vertices around it (nearer hops fir
 sample is the bottom-k by a hash of label digests: it depends on the set of candidates alone, so one neighbour more or
 less changes a hub's context with probability cap / degree.
 
-Shapes: B contexts, V = cap + 1 vertex places, W = 64-bit words of an adjacency row. Vertex 0 is the object, the others
+Shapes: B contexts, V = cap + 1 vertex slots, W = 64-bit words of an adjacency row. Vertex 0 is the object, the others
 follow in ascending row order. Bit j of `mask[b, i]` says that vertices i and j are adjacent; there are no loops.
 """
 
@@ -21,7 +21,7 @@ from dkge_dist.kernels.triples import sort_range
 from dkge_dist.types import ROW, Array
 
 SCAN_UP_TO, SCAN_FACTOR = 48, 4
-"""Lists up to this long, or up to so many times the context's size, are scanned; longer ones are searched."""
+"""Neighbour lists up to this long, or this many times the size of the context, are scanned; longer ones searched."""
 
 CHUNK = 32
 """Contexts that one thread builds with the same scratch memory."""
@@ -36,7 +36,7 @@ class Contexts(NamedTuple):
 
 
 class Sampling(NamedTuple):
-    """What belongs to the model version: an update may not change it."""
+    """How contexts are sampled. Part of the model version: an update may not change it."""
 
     seed: int
     cap: int
@@ -44,8 +44,8 @@ class Sampling(NamedTuple):
 
 
 @subkernel
-def _sift(priority, vertex, size, at):  # type: ignore[no-untyped-def]
-    """Let the entry at `at` sink in a heap with the largest (priority, vertex) on top."""
+def _sift_down(priority, vertex, size, at):  # type: ignore[no-untyped-def]
+    """Restore a max-heap by (priority, vertex) below position `at`."""
     while True:
         largest = at
         for child in (2 * at + 1, 2 * at + 2):
@@ -63,7 +63,10 @@ def _sift(priority, vertex, size, at):  # type: ignore[no-untyped-def]
 
 @subkernel
 def bottom_k_offer(priority, vertex, size, room, candidate, rank, repeats):  # type: ignore[no-untyped-def]
-    """Put a candidate into the bottom-k heap if it belongs there (and, with `repeats`, is not there yet). The size."""
+    """Offer a candidate to a bottom-k heap of at most `room`; returns the new size.
+
+    With `repeats` a candidate may be offered more than once, and is kept once.
+    """
     if size == room and (rank > priority[0] or (rank == priority[0] and candidate >= vertex[0])):
         return size
     if repeats:
@@ -72,18 +75,18 @@ def bottom_k_offer(priority, vertex, size, room, candidate, rank, repeats):  # t
                 return size
     if size == room:
         priority[0], vertex[0] = rank, candidate
-        _sift(priority, vertex, size, 0)
+        _sift_down(priority, vertex, size, 0)
         return size
     priority[size], vertex[size] = rank, candidate
     if size + 1 == room:
         for at in range(room // 2 - 1, -1, -1):
-            _sift(priority, vertex, room, at)
+            _sift_down(priority, vertex, room, at)
     return size + 1
 
 
 @subkernel
 def _sample(adjacency, digest, sampling, row, vertices, priority, heap):  # type: ignore[no-untyped-def]
-    """Fill `vertices` with the object and its sample; the number of vertices."""
+    """Fill `vertices` with the object and its sample; returns the number of vertices."""
     vertices[0] = row
     size, layer = 1, 0
     for _hop in range(sampling.hops):
@@ -126,10 +129,10 @@ def join_vertices(mask, i, j):  # type: ignore[no-untyped-def]
 
 @subkernel
 def _scan_edges(adjacency, vertices, size, signature, i, patched, begin, end, mask):  # type: ignore[no-untyped-def]
-    """Edges of vertex i to all vertices but the object, by scanning its list.
+    """Edges of vertex i to all vertices but the object, by scanning its neighbour list.
 
-    Nearly all neighbours are no vertices of the context: one bit of a signature rules most of them out, in a branch
-    that the processor predicts.
+    Nearly all neighbours are outside the context: one bit of a signature (a Bloom filter of 256 bits) rules most of
+    them out, in a branch that the processor predicts.
     """
     for k in range(begin, end):
         neighbour = entry(adjacency, patched, k)
@@ -147,7 +150,7 @@ def _scan_edges(adjacency, vertices, size, signature, i, patched, begin, end, ma
 
 @subkernel
 def _edges(adjacency, vertices, size, one_hop, mask, lists, signature):  # type: ignore[no-untyped-def]
-    """Set the mask bits of all edges among the vertices. The last two arguments are scratch."""
+    """Set the mask bits of all edges among the vertices. `lists` and `signature` are scratch."""
     patched, begin, end = lists
     signature[:] = 0
     for i in range(size):
@@ -171,12 +174,12 @@ def _edges(adjacency, vertices, size, one_hop, mask, lists, signature):  # type:
 
 
 @subkernel
-def _warm(adjacency, rows, first, last, cap):  # type: ignore[no-untyped-def]
-    """Touch the lists that the contexts of `rows[first:last]` will read, one step of the way at a time.
+def _prefetch(adjacency, rows, first, last, cap):  # type: ignore[no-untyped-def]
+    """Load into the cache the lists that the contexts of `rows[first:last]` will read, in three steps.
 
-    A context waits for its own list, then for where its neighbours' lists are, then for those. Reads of one step do not
-    wait for each other, so taking a step for many contexts at once hides most of the latency of a graph that no cache
-    holds. The result only keeps the compiler from leaving the reads out.
+    A context waits for its own list, then for the offsets of its neighbours' lists, then for these lists. Reads of one
+    step do not depend on each other, so doing a step for many contexts at once hides most of the latency of a graph
+    that no cache holds. The result only keeps the compiler from removing the reads.
     """
     indptr, entries = adjacency.indptr, adjacency.entries
     known = indptr.shape[0] - 1
@@ -198,14 +201,14 @@ def _warm(adjacency, rows, first, last, cap):  # type: ignore[no-untyped-def]
 
 @parallel_kernel
 def _build(adjacency, digest, sampling, rows, size, vertices, mask):  # type: ignore[no-untyped-def]
-    places = sampling.cap + 1
+    slots = sampling.cap + 1
     chunks = (rows.shape[0] + CHUNK - 1) // CHUNK
     seen = np.empty(chunks, np.int64)
     for chunk in prange(chunks):
         first, last = chunk * CHUNK, min(rows.shape[0], (chunk + 1) * CHUNK)
-        seen[chunk] = _warm(adjacency, rows, first, last, sampling.cap)
-        priority, heap = np.empty(places, np.uint64), np.empty(places, np.int32)
-        lists = (np.empty(places, np.bool_), np.empty(places, np.int64), np.empty(places, np.int64))
+        seen[chunk] = _prefetch(adjacency, rows, first, last, sampling.cap)
+        priority, heap = np.empty(slots, np.uint64), np.empty(slots, np.int32)
+        lists = (np.empty(slots, np.bool_), np.empty(slots, np.int64), np.empty(slots, np.int64))
         signature = np.empty(4, np.uint64)
         for b in range(first, last):
             size[b] = _sample(adjacency, digest, sampling, rows[b], vertices[b], priority, heap)
@@ -223,8 +226,8 @@ def build_contexts(neighbours: Adjacency, digest: Array, sampling: Sampling, row
 
 
 @subkernel
-def _without_bit(words, at):  # type: ignore[no-untyped-def]
-    """Take bit `at` out; the bits above move down by one."""
+def _remove_bit(words, at):  # type: ignore[no-untyped-def]
+    """Remove bit `at`; the bits above it move down by one."""
     last = words.shape[0] - 1
     for w in range(at >> 6, last + 1):
         below = (np.uint64(1) << np.uint64(at & 63)) - np.uint64(1) if w == at >> 6 else np.uint64(0)
@@ -235,25 +238,25 @@ def _without_bit(words, at):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _drop(size, vertices, mask, contexts, gone):  # type: ignore[no-untyped-def]
+def _drop(size, vertices, mask, contexts, dropped):  # type: ignore[no-untyped-def]
     for i in range(contexts.shape[0]):
         b = contexts[i]
         at = 1
-        while at < size[b] and vertices[b, at] != gone[i]:
+        while at < size[b] and vertices[b, at] != dropped[i]:
             at += 1
         if at >= size[b]:
             continue
         for v in range(size[b]):
-            _without_bit(mask[b, v], at)
+            _remove_bit(mask[b, v], at)
         for v in range(at, size[b] - 1):
             vertices[b, v] = vertices[b, v + 1]
             mask[b, v] = mask[b, v + 1]
         size[b] -= 1
 
 
-def drop_vertices(contexts: Contexts, numbers: Array, gone: Array) -> None:
-    """Take vertex `gone[i]` out of context `numbers[i]`, in place, where it is there and is not the object itself."""
-    _drop(contexts.size, contexts.vertices, contexts.mask, as_readonly(numbers, ROW), as_readonly(gone, ROW))
+def drop_vertices(contexts: Contexts, numbers: Array, dropped: Array) -> None:
+    """Remove vertex `dropped[i]` from context `numbers[i]`, in place, unless it is absent or the object itself."""
+    _drop(contexts.size, contexts.vertices, contexts.mask, as_readonly(numbers, ROW), as_readonly(dropped, ROW))
 
 
 @parallel_kernel

@@ -1,8 +1,8 @@
-"""Sorted neighbour lists that can be patched: a shared base, and an overlay with the lists of the rows that changed.
+"""Sorted neighbour lists (CSR) that can be patched: a shared base, and an overlay with the lists of changed rows.
 
-Both the graph before a change and the graph after it are values over the same base, at the cost of the change. Entries
+The graph before a change and the graph after it share the base, so that the second costs only the change. Entries
 are either neighbours (32 bits, the undirected simple graph) or codes `neighbour << 32 | relation` (64 bits, the
-directed labelled graph); a list is sorted and holds nothing twice. Rows beyond the base have their list in the overlay,
+directed labelled graph). A list is sorted and without duplicates. Rows beyond the base have their list in the overlay,
 or none.
 """
 
@@ -17,7 +17,7 @@ from dkge_dist.kernels.triples import group, pack
 from dkge_dist.types import OFFSET, ROW, Array, Triples
 
 FREE = -1
-_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # of Fibonacci hashing
 
 
 class Lists(NamedTuple):
@@ -28,7 +28,7 @@ class Lists(NamedTuple):
 
 
 class Adjacency(NamedTuple):
-    """Lists by row. `slot_row` and `slot_list` are an open-addressing table from patched rows to overlay lists."""
+    """Lists by row. `slot_row` and `slot_list` are an open-addressing hash table from patched rows to overlay lists."""
 
     indptr: Array
     entries: Array
@@ -45,9 +45,9 @@ class Adjacency(NamedTuple):
 
 @subkernel
 def _slot(slot_row, row):  # type: ignore[no-untyped-def]
-    """The slot that holds `row`, or the free one where it belongs."""
+    """The hash slot that holds `row`, or the free one where it would be."""
     mask = np.uint64(slot_row.shape[0] - 1)
-    at = ((np.uint64(row) * _SPREAD) >> np.uint64(32)) & mask
+    at = ((np.uint64(row) * _MULTIPLIER) >> np.uint64(32)) & mask
     while slot_row[at] != FREE and slot_row[at] != row:
         at = (at + np.uint64(1)) & mask
     return at
@@ -55,7 +55,7 @@ def _slot(slot_row, row):  # type: ignore[no-untyped-def]
 
 @subkernel
 def locate(adjacency, row):  # type: ignore[no-untyped-def]
-    """(in the overlay?, begin, end) of a row's list; `entry` reads it."""
+    """(is it in the overlay, begin, end) of a row's list; `entry` reads it."""
     if adjacency.patch_indptr.shape[0] > 1:
         at = _slot(adjacency.slot_row, row)
         if adjacency.slot_row[at] == row:
@@ -75,7 +75,7 @@ def entry(adjacency, patched, i):  # type: ignore[no-untyped-def]
 
 
 @subkernel
-def first_not_below(adjacency, patched, begin, end, value):  # type: ignore[no-untyped-def]
+def lower_bound(adjacency, patched, begin, end, value):  # type: ignore[no-untyped-def]
     """Position of the first entry of a list that is not below `value`."""
     while begin < end:
         middle = (begin + end) >> 1
@@ -89,15 +89,15 @@ def first_not_below(adjacency, patched, begin, end, value):  # type: ignore[no-u
 @subkernel
 def has(adjacency, patched, begin, end, value):  # type: ignore[no-untyped-def]
     """Is `value` in the list?"""
-    at = first_not_below(adjacency, patched, begin, end, value)
+    at = lower_bound(adjacency, patched, begin, end, value)
     return at < end and entry(adjacency, patched, at) == value
 
 
 @subkernel
 def linked(adjacency, row, neighbour):  # type: ignore[no-untyped-def]
-    """Does the labelled list of `row` hold `neighbour` under any relation?"""
+    """Does the labelled list of `row` hold `neighbour`, under any relation?"""
     patched, begin, end = locate(adjacency, row)
-    at = first_not_below(adjacency, patched, begin, end, np.int64(neighbour) << 32)
+    at = lower_bound(adjacency, patched, begin, end, np.int64(neighbour) << 32)
     return at < end and entry(adjacency, patched, at) >> 32 == neighbour
 
 
@@ -126,53 +126,54 @@ def _list_sizes(adjacency, rows, out):  # type: ignore[no-untyped-def]
 
 
 def list_sizes(adjacency: Adjacency, rows: Array) -> Array:
-    """How long the lists of `rows` are."""
+    """Lengths of the lists of `rows`."""
     out = np.empty(rows.shape[0], OFFSET)
     _list_sizes(adjacency, as_readonly(rows, ROW), out)
     return out
 
 
 @parallel_kernel
-def _patch_lists(adjacency, rows, gone, come, out):  # type: ignore[no-untyped-def]
-    """The lists of `rows` without `gone` and with `come`, which have one list per position in `rows`."""
+def _patch_lists(adjacency, rows, removed, added, out):  # type: ignore[no-untyped-def]
+    """Write the lists of `rows` without `removed` and with `added`, which have one list per position in `rows`."""
     entries = out.entries
     for i in prange(rows.shape[0]):
         patched, begin, end = locate(adjacency, rows[i])
-        lost, new, at = gone.indptr[i], come.indptr[i], out.indptr[i]
+        old, new, at = removed.indptr[i], added.indptr[i], out.indptr[i]
         for k in range(begin, end):
             value = entry(adjacency, patched, k)
-            if lost < gone.indptr[i + 1] and gone.entries[lost] == value:
-                lost += 1
+            if old < removed.indptr[i + 1] and removed.entries[old] == value:
+                old += 1
                 continue
-            while new < come.indptr[i + 1] and come.entries[new] < value:
-                entries[at] = come.entries[new]
+            while new < added.indptr[i + 1] and added.entries[new] < value:
+                entries[at] = added.entries[new]
                 at += 1
                 new += 1
             entries[at] = value
             at += 1
-        while new < come.indptr[i + 1]:
-            entries[at] = come.entries[new]
+        while new < added.indptr[i + 1]:
+            entries[at] = added.entries[new]
             at += 1
             new += 1
 
 
-def patch(adjacency: Adjacency, gone: tuple[Array, Array], come: tuple[Array, Array]) -> Adjacency:
-    """A new adjacency without the entries `gone` and with `come`, each as (rows, entries) in any order.
+def patch(adjacency: Adjacency, removed: tuple[Array, Array], added: tuple[Array, Array]) -> Adjacency:
+    """A new adjacency without the entries `removed` and with `added`, each as (rows, entries) in any order.
 
-    Every `gone` entry must be there, no `come` entry may be. The cost follows the lists of the rows that differ from
-    the base, in this and in earlier patches.
+    Every removed entry must exist, no added one may. The cost follows the lists of the rows that differ from the base,
+    by this patch and by earlier ones.
     """
     before = adjacency.slot_row[adjacency.slot_row != FREE]
-    rows = np.unique(np.concatenate([gone[0], come[0], before])).astype(ROW)
-    lost, new = _by_position(rows, *gone), _by_position(rows, *come)
+    rows = np.unique(np.concatenate([removed[0], added[0], before])).astype(ROW)
+    old, new = _by_position(rows, *removed), _by_position(rows, *added)
     indptr = np.zeros(rows.shape[0] + 1, OFFSET)
-    np.cumsum(list_sizes(adjacency, rows) - np.diff(lost.indptr) + np.diff(new.indptr), out=indptr[1:])
+    np.cumsum(list_sizes(adjacency, rows) - np.diff(old.indptr) + np.diff(new.indptr), out=indptr[1:])
     out = Lists(as_readonly(indptr), np.empty(indptr[-1], adjacency.entries.dtype))
-    _patch_lists(adjacency, as_readonly(rows), lost, new, out)
+    _patch_lists(adjacency, as_readonly(rows), old, new, out)
     return _with_overlay(adjacency.indptr, adjacency.entries, rows, *out)
 
 
 def _by_position(rows: Array, at: Array, entries: Array) -> Lists:
+    """Entries of rows `at` as sorted lists, one per position in ascending `rows`."""
     order = np.lexsort((entries, at))
     indptr = np.zeros(rows.shape[0] + 1, OFFSET)
     np.cumsum(np.bincount(np.searchsorted(rows, at), minlength=rows.shape[0]), out=indptr[1:])
@@ -193,7 +194,7 @@ def incoming(triples: Triples, rows: int) -> Adjacency:
 
 @subkernel
 def _merge_neighbours(out, into, row, target, at):  # type: ignore[no-untyped-def]
-    """Write the distinct neighbours of a row to `target` from `at` on (unless it is empty); how many they are."""
+    """Write the distinct neighbours of a row to `target` from `at` on, unless it is empty; returns their number."""
     i, out_end = out.indptr[row], out.indptr[row + 1]
     j, in_end = into.indptr[row], into.indptr[row + 1]
     last = np.int64(-1)
@@ -220,7 +221,7 @@ def _neighbours(out, into, indptr, target, sizes):  # type: ignore[no-untyped-de
 
 
 def undirected(out: Adjacency, into: Adjacency) -> Adjacency:
-    """The simple graph behind two labelled adjacencies without overlay: either direction, no repeats, no loops."""
+    """The simple graph behind two labelled adjacencies without overlay: either direction, no duplicates, no loops."""
     rows = out.indptr.shape[0] - 1
     sizes = np.empty(rows, OFFSET)
     indptr = np.zeros(rows + 1, OFFSET)
@@ -239,7 +240,7 @@ def _joined(out, left, right, result):  # type: ignore[no-untyped-def]
 
 
 def joined(out: Adjacency, left: Array, right: Array) -> Array:
-    """For each pair: does any triple join the two, in either direction?"""
+    """For each pair: is there a triple between the two, in either direction?"""
     result = np.empty(left.shape[0], np.bool_)
     _joined(out, as_readonly(left, ROW), as_readonly(right, ROW), result)
     return result

@@ -1,4 +1,4 @@
-"""L1 distances of all pairs of two sets of vectors, their gradients, and the losses over distances in one go.
+"""L1 distances of all pairs of two sets of vectors, their gradients, and losses over distances in one pass.
 
 Shapes: Q queries, N candidates, B triples, E entities, R relations, D dimensions. Every output row is summed by one
 thread in a fixed order (see `sums`).
@@ -12,10 +12,10 @@ from dkge_dist.kernels.jit import parallel_kernel, prange
 from dkge_dist.kernels.sums import largest, total, translated_distance
 
 CHUNKS = 8
-"""Fixed shares of the queries that sum up candidates' gradients apart: the same sums for any number of threads."""
+"""Shares of the queries that sum gradients of candidates separately; fixed, so that sums do not depend on threads."""
 
 NEGLIGIBLE = np.float32(1e-7)
-"""Softmax weights below this move nothing that 32 bits could hold; most negatives of a trained model are so far off."""
+"""Softmax weights below this change no float32 gradient; most negatives of a trained model are that far away."""
 
 
 @parallel_kernel
@@ -46,13 +46,13 @@ def l1_backward(query_QD, candidate_ND, grad_QN, grad_query_QD):  # type: ignore
 
 @parallel_kernel
 def softmax_l1(  # type: ignore[no-untyped-def]
-    query_QD, candidate_ND, positive_Q, blocked_QN, weight_N, margin, loss_Q, grad_positive_Q, grad_query_QD, parts_CND
+    query_QD, candidate_ND, positive_Q, known_QN, logq_N, margin, loss_Q, grad_positive_Q, grad_query_QD, parts_CND
 ):
-    """Cross-entropy of picking the positive among the candidates, by −distance, and all its gradients.
+    """Cross-entropy of the positive among the candidates, with −distance as logit, and all its gradients.
 
-    A candidate counts as if it were there exp(weight) times.
+    A candidate counts as if it were there exp(logq) times; known ones do not count.
     The gradient by the candidates comes in `CHUNKS` parts to be added up. Distances are summed with the candidates side
-    by side, dimension after dimension: no sum over a vector has to be folded at its end.
+    by side, dimension after dimension: no vector register has to be summed at the end.
     """
     queries, dim = query_QD.shape
     count = candidate_ND.shape[0]
@@ -63,7 +63,7 @@ def softmax_l1(  # type: ignore[no-untyped-def]
         logits = np.empty(count, np.float32)
         for q in range(chunk * share, min(queries, (chunk + 1) * share)):
             own = -positive_Q[q] - margin
-            logits[:] = weight_N
+            logits[:] = logq_N
             for d in range(0, dim - 3, 4):
                 one, two, three, four = query_QD[q, d], query_QD[q, d + 1], query_QD[q, d + 2], query_QD[q, d + 3]
                 for n in range(count):
@@ -73,7 +73,7 @@ def softmax_l1(  # type: ignore[no-untyped-def]
                 for n in range(count):
                     logits[n] -= abs(query_QD[q, d] - across_DN[d, n])
             for n in range(count):
-                if blocked_QN[q, n]:
+                if known_QN[q, n]:
                     logits[n] = -np.inf
             top = max(own, largest(logits))
             for n in range(count):
@@ -96,8 +96,8 @@ def softmax_l1(  # type: ignore[no-untyped-def]
 def margin_l1(entity_ED, relation_RD, triples, margin, loss_B, grad_entity_ED, grad_relation_RD):  # type: ignore[no-untyped-def]
     """max(0, f(pos) + margin − f(neg)) of every triple, and the gradients of their sum.
 
-    `triples`: numbers of (head, relation, tail, negative), and whether the negative stands in place of the head. The
-    gradients are few additions to rows that triples share: one thread is done with them sooner than many would agree.
+    `triples`: numbers of (head, relation, tail, negative), and whether the negative replaces the head. The gradients
+    are added by one thread: triples share rows, and synchronising threads would take longer.
     """
     head, relation, tail, negative, corrupts_head = triples
     dim = entity_ED.shape[1]
@@ -107,7 +107,7 @@ def margin_l1(entity_ED, relation_RD, triples, margin, loss_B, grad_entity_ED, g
         near = translated_distance(entity_ED[h], relation_RD[r], entity_ED[t])
         far = translated_distance(entity_ED[other_h], relation_RD[r], entity_ED[other_t])
         loss = near + margin - far
-        loss_B[i] = np.float32(0) if loss <= 0 else loss  # what is not a number stays so
+        loss_B[i] = np.float32(0) if loss <= 0 else loss  # NaN stays NaN
     grad_entity_ED[:] = 0
     grad_relation_RD[:] = 0
     near_D, far_D = np.empty(dim, np.float32), np.empty(dim, np.float32)
@@ -118,7 +118,7 @@ def margin_l1(entity_ED, relation_RD, triples, margin, loss_B, grad_entity_ED, g
             for d in range(dim):
                 near_D[d] = np.sign(entity_ED[h, d] + relation_RD[r, d] - entity_ED[t, d])
                 far_D[d] = np.sign(entity_ED[other_h, d] + relation_RD[r, d] - entity_ED[other_t, d])
-            # Rows may be the same: each has a loop of its own.
+            # The rows may coincide: each has a loop of its own.
             for d in range(dim):
                 grad_relation_RD[r, d] += near_D[d] - far_D[d]
             for d in range(dim):

@@ -1,6 +1,6 @@
-"""Attention over contexts whose hidden features do not change: nothing of them is copied, nothing goes back to them.
+"""Attention over contexts whose H does not change: H is read where it lies and gets no gradient.
 
-Shapes: B objects, M places of all constant contexts, D dimensions. Object b sees the places `begin[b]:end[b]`.
+Shapes: B objects, M vertex slots of all frozen contexts, D dimensions. Object b has the slots `begin[b]:end[b]`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dkge_dist.kernels.sums import dot
 
 
 @subkernel
-def _weights(begin, end, hidden_MD, query_D, weight):  # type: ignore[no-untyped-def]
+def _softmax_weights(begin, end, hidden_MD, query_D, weight):  # type: ignore[no-untyped-def]
     """weight = softmax of hidden · query over one context."""
     top = np.float32(-np.inf)
     for i in range(end - begin):
@@ -28,11 +28,11 @@ def _weights(begin, end, hidden_MD, query_D, weight):  # type: ignore[no-untyped
 
 @parallel_kernel
 def attend_frozen(begin, end, hidden_MD, query_BD, out_BD):  # type: ignore[no-untyped-def]
-    """out = hidden, weighted by the softmax of hidden · query over each context."""
+    """out = Σ weight · hidden over each context, weight = softmax of hidden · query."""
     dim = hidden_MD.shape[1]
     for b in prange(out_BD.shape[0]):
         score = np.empty(end[b] - begin[b], np.float32)
-        _weights(begin[b], end[b], hidden_MD, query_BD[b], score)
+        _softmax_weights(begin[b], end[b], hidden_MD, query_BD[b], score)
         for d in range(dim):
             out_BD[b, d] = 0
         for i in range(score.shape[0]):
@@ -42,12 +42,12 @@ def attend_frozen(begin, end, hidden_MD, query_BD, out_BD):  # type: ignore[no-u
 
 @parallel_kernel
 def attend_frozen_backward(begin, end, hidden_MD, query_BD, grad_BD, grad_query_BD):  # type: ignore[no-untyped-def]
-    """Gradient by the query."""
+    """Gradient of `attend_frozen` by the query."""
     dim = hidden_MD.shape[1]
     for b in prange(grad_BD.shape[0]):
         weight = np.empty(end[b] - begin[b], np.float32)
         slope = np.empty(end[b] - begin[b], np.float32)
-        _weights(begin[b], end[b], hidden_MD, query_BD[b], weight)
+        _softmax_weights(begin[b], end[b], hidden_MD, query_BD[b], weight)
         mean = np.float32(0)
         for i in range(weight.shape[0]):
             slope[i] = dot(grad_BD[b], hidden_MD[begin[b] + i])

@@ -1,8 +1,8 @@
 """Stable hashes: digests of labels, and priorities for consistent sampling.
 
 A label's digest is XXH64 of its UTF-8 bytes with seed 0 (a published, frozen algorithm), so samples and held-out cuts
-are the same in every store that holds the label, whatever row it got. Digests are fast, not secret: identity is always
-settled by comparing bytes.
+are the same in every store that holds the label, whatever its row. Digests are not cryptographic: labels are equal only
+if their bytes are.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _merge(digest, lane):  # type: ignore[no-untyped-def]
 
 @subkernel
 def _long_start(data, start, stop):  # type: ignore[no-untyped-def]
-    """The four lanes of XXH64 over the whole 32-byte stripes."""
+    """The four lanes of XXH64 over all whole stripes of 32 bytes; (digest, where the rest begins)."""
     a, b, c, d = _P1 + _P2, _P2, np.uint64(0), np.uint64(0) - _P1
     i = start
     while i + 32 <= stop:
@@ -81,7 +81,7 @@ def xxh64(data, start, stop):  # type: ignore[no-untyped-def]
 
 @subkernel
 def avalanche(x):  # type: ignore[no-untyped-def]
-    """The finish of XXH64: every input bit reaches every output bit."""
+    """The finalizer of XXH64: every input bit affects every output bit."""
     x = (x ^ (x >> np.uint64(33))) * _P2
     x = (x ^ (x >> np.uint64(29))) * _P3
     return x ^ (x >> np.uint64(32))

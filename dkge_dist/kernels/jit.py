@@ -1,12 +1,10 @@
-"""The one place that decides how kernels are compiled.
+"""How all kernels are compiled: without the GIL, cached on disk, and never with leave to reorder sums (see `sums`).
 
-All of them release the GIL and are cached on disk. `parallel_kernel` is for loops over independent rows (`prange`).
-None may reorder sums: see `sums`.
-The thread-safe request matters: numba's fallback layer aborts the process when two Python threads run kernels at
-once, which the batch prefetcher does.
+The thread-safe threading layer is required, because the prefetcher runs kernels beside the training thread: numba's
+fallback layer aborts the process when two Python threads run parallel kernels at once.
 
-A trap: inside `prange`, a write through a field of a tuple (`out.head[i] = ...`) is silently lost. Take the array out
-of the tuple before the loop.
+Caution: inside `prange`, numba silently loses a write through a field of a tuple (`out.head[i] = ...`). Take the array
+out of the tuple before the loop.
 """
 
 from __future__ import annotations
@@ -48,20 +46,20 @@ def kernel(function: F) -> F:
 
 
 def subkernel(function: F) -> F:
-    """A step of kernels, never called from Python; LLVM inlines it where that pays."""
+    """A function that kernels call, and Python does not; LLVM inlines it where that pays."""
     return _compiled(function)
 
 
 def parallel_kernel(function: F) -> F:
-    """A kernel whose outer `prange` runs on all threads."""
+    """A kernel whose outer `prange`, over independent rows, runs on all threads."""
     return _compiled(function, parallel=True)
 
 
 def _compiled(function: F, parallel: bool = False) -> F:
-    """Compile lazily, cached in a folder of its own.
+    """Compile at the first call, cached in a folder named by a digest of all sources that the kernel is made of.
 
-    Numba's cache notices when the file of a kernel changes, but not the file of a step that was compiled into it: after
-    an upgrade it would go on running old code. A folder named by all sources that a kernel is made of cannot be stale.
+    Numba notices when the file of a kernel changes, but not the file of a subkernel compiled into it: after an upgrade
+    it would run old code. With the digest in the name, no entry of the cache can be stale.
     """
     before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
     numba.config.CACHE_DIR = _cache_folder(Path(function.__code__.co_filename))  # type: ignore[attr-defined]
@@ -93,10 +91,10 @@ def _sources(module: Path) -> frozenset[Path]:
 
 
 def as_readonly(array: Array, dtype: Any = None) -> Array:
-    """A contiguous read-only view (or copy) for a kernel's input.
+    """A contiguous read-only view (or copy) of an array, as input of a kernel.
 
-    Numba compiles a kernel once per type, and writable, read-only and strided arrays are three types: inputs that all
-    come in as this one keep every kernel at a single cached signature.
+    Numba compiles a kernel for each combination of types, and writable, read-only and strided arrays are three types.
+    With all inputs in this one form, every kernel is compiled once.
     """
     view = np.ascontiguousarray(array, dtype).view()
     view.flags.writeable = False
@@ -110,5 +108,5 @@ def set_threads(count: int) -> None:
 
 
 def threads() -> int:
-    """How many threads parallel kernels use now."""
+    """Number of threads that parallel kernels use now."""
     return int(numba.get_num_threads())

@@ -1,4 +1,4 @@
-"""Open-addressing tables from labels to rows. A hit is settled by comparing bytes, so equal digests do no harm."""
+"""Open-addressing hash tables from labels to rows. A hit compares bytes: labels with equal digests are told apart."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EMPTY = 0
 
 
 BLOCK = 64
-"""Look-ups in flight at a time."""
+"""Look-ups whose memory is prefetched together."""
 
 
 class Queries(NamedTuple):
@@ -28,13 +28,13 @@ class Queries(NamedTuple):
 
     @staticmethod
     def of(data: Array, start: Array, stop: Array) -> Queries:
-        """With the digests computed, in the one form kernels are compiled for."""
+        """With the digests computed, as read-only arrays."""
         return Queries(
             as_readonly(data), as_readonly(start), as_readonly(stop), as_readonly(digests(data, start, stop))
         )
 
     def take(self, where: Array) -> Queries:
-        """Some of them."""
+        """The queries at `where`."""
         return Queries(self.data, *(as_readonly(column[where]) for column in self[1:]))
 
 
@@ -59,7 +59,7 @@ def _same(data, start, stop, other, other_start, other_stop):  # type: ignore[no
 
 @subkernel
 def _find(queries, i, table):  # type: ignore[no-untyped-def]
-    """Slot of query i: the one that holds it, or the free one where it belongs."""
+    """Slot of query i: the one that holds it, or the free one where it would be."""
     mask = np.uint64(table.slots.shape[0] - 1)
     digest = queries.digest[i]
     at = digest & mask
@@ -74,12 +74,12 @@ def _find(queries, i, table):  # type: ignore[no-untyped-def]
 
 
 @subkernel
-def _warm(queries, begin, end, table, row):  # type: ignore[no-untyped-def]
-    """Touch what looking up a block of queries will read, one kind of memory at a time.
+def _prefetch(queries, begin, end, table, row):  # type: ignore[no-untyped-def]
+    """Load into the cache what looking up a block of queries will read: slots, then offsets, then labels.
 
-    A look-up waits for slot, offset and label in turn; the reads of one kind do not wait for each other, so doing them
-    for a whole block first hides most of the latency of a table that no cache holds. The result only keeps the
-    compiler from leaving the reads out.
+    A look-up waits for each of these in turn; reads of one kind do not depend on each other, so doing them for a whole
+    block hides most of the latency of a table that no cache holds. The result only keeps the compiler from removing
+    the reads.
     """
     mask = np.uint64(table.slots.shape[0] - 1)
     for k in range(end - begin):
@@ -101,7 +101,7 @@ def _lookup(queries, table, first_row, out):  # type: ignore[no-untyped-def]
     seen = np.empty(blocks, np.int64)
     for block in prange(blocks):
         begin, end = block * BLOCK, min(out.shape[0], (block + 1) * BLOCK)
-        seen[block] = _warm(queries, begin, end, table, np.empty(BLOCK, np.int64))
+        seen[block] = _prefetch(queries, begin, end, table, np.empty(BLOCK, np.int64))
         for i in range(begin, end):
             if out[i] < 0:
                 at = _find(queries, i, table)
@@ -154,7 +154,7 @@ def lookup(queries: Queries, table: LabelTable, first_row: int, out: Array) -> N
 
 
 class GrowingTable:
-    """New labels in order of arrival, and the table that finds them. Grows by doubling."""
+    """A label table that grows by doubling; rows are given in order of insertion."""
 
     def __init__(self, first_row: int) -> None:
         self.first_row = first_row
@@ -170,8 +170,8 @@ class GrowingTable:
         return LabelTable(data[: offset[self.count]], offset[: self.count + 1], digest[: self.count], slots)
 
     def insert(self, queries: Queries, out: Array) -> None:
-        """Fill `out` where it is negative: with the row of a label seen before, else with a new one."""
-        # Most labels of a batch are known: find those on all threads, then insert the few others in order.
+        """Fill `out` where it is negative: with the row of a label that was inserted before, else with the next row."""
+        # Most labels of a batch are known: look those up on all threads, then insert the few others in order.
         lookup(queries, self.table, self.first_row, out)
         missing = np.flatnonzero(out < 0)
         if missing.shape[0] == 0:

@@ -10,7 +10,7 @@ from dkge_dist.kernels.sums import dot
 
 @parallel_kernel
 def adagrad_rows(table_RD, state_R, rows_U, grad_UD, rate, epsilon):  # type: ignore[no-untyped-def]
-    """Row-wise Adagrad: one accumulated mean square a row instead of one a number. Rows are distinct."""
+    """Row-wise Adagrad: one accumulated mean square per row instead of one per component. Rows are distinct."""
     dim = grad_UD.shape[1]
     for u in prange(rows_U.shape[0]):
         row = rows_U[u]
@@ -22,7 +22,7 @@ def adagrad_rows(table_RD, state_R, rows_U, grad_UD, rate, epsilon):  # type: ig
 
 @parallel_kernel
 def sgd_rows(table_RD, rows_U, grad_UD, rate):  # type: ignore[no-untyped-def]
-    """Plain gradient descent on distinct rows."""
+    """Stochastic gradient descent on distinct rows."""
     for u in prange(rows_U.shape[0]):
         for d in range(grad_UD.shape[1]):
             table_RD[rows_U[u], d] -= rate * grad_UD[u, d]

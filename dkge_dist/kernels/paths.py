@@ -4,8 +4,8 @@ A path of up to `length` relations is one code: relation i of it, plus one, in t
 paths have smaller codes. Evidence pairs are the ordered pairs that at least one triple links directly. Walks count:
 vertices may repeat, self loops included.
 
-Few different *sets* of paths occur over millions of pairs, so sets are counted first and only the different ones are
-taken apart into pairs of paths.
+Millions of pairs have only a few different *sets* of paths, so sets are counted first, and only the different ones are
+expanded into pairs of paths.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dkge_dist.kernels.buffers import put, sort_distinct
+from dkge_dist.kernels.buffers import append, sort_distinct
 from dkge_dist.kernels.contexts import Contexts, Sampling, bottom_k_offer, join_vertices
-from dkge_dist.kernels.csr import Adjacency, entry, first_not_below, locate
+from dkge_dist.kernels.csr import Adjacency, entry, locate, lower_bound
 from dkge_dist.kernels.hashing import combine
 from dkge_dist.kernels.jit import as_readonly, kernel, subkernel
 from dkge_dist.kernels.triples import sort_range
@@ -33,7 +33,7 @@ class PathSets(NamedTuple):
 
 
 def path_bits(length: int, relations: int) -> int:
-    """How many bits a relation takes in a code."""
+    """Number of bits of a relation in a code."""
     bits = 63 // max(2, length)
     if relations >= (1 << bits) - 1:
         raise DkgeError(
@@ -44,7 +44,7 @@ def path_bits(length: int, relations: int) -> int:
 
 @subkernel
 def _group_end(adjacency, patched, at, end):  # type: ignore[no-untyped-def]
-    """Where the entries with the same neighbour as entry `at` end."""
+    """End of the run of entries with the same neighbour as entry `at`."""
     neighbour = entry(adjacency, patched, at) >> 32
     while at < end and entry(adjacency, patched, at) >> 32 == neighbour:
         at += 1
@@ -55,7 +55,7 @@ def _group_end(adjacency, patched, at, end):  # type: ignore[no-untyped-def]
 def _skip_to(adjacency, patched, at, end, neighbour, search):  # type: ignore[no-untyped-def]
     """First entry from `at` on whose neighbour is not below `neighbour`."""
     if search:
-        return first_not_below(adjacency, patched, at, end, np.int64(neighbour) << 32)
+        return lower_bound(adjacency, patched, at, end, np.int64(neighbour) << 32)
     while at < end and entry(adjacency, patched, at) >> 32 < neighbour:
         at += 1
     return at
@@ -68,7 +68,7 @@ def _relation_code(code):  # type: ignore[no-untyped-def]
 
 @subkernel
 def _two_step(out, into, left, right, prefix, shift, bits, buffer, count):  # type: ignore[no-untyped-def]
-    """Append the codes of all walks left -r1-> m -r2-> right, behind `prefix`; (buffer, count)."""
+    """Append the codes of all walks left -r1-> m -r2-> right, after `prefix`; (buffer, count)."""
     a_patched, a, a_end = locate(out, left)
     b_patched, b, b_end = locate(into, right)
     search_a = a_end - a > SEARCH_FACTOR * (b_end - b)
@@ -87,7 +87,7 @@ def _two_step(out, into, left, right, prefix, shift, bits, buffer, count):  # ty
                 first = prefix | (_relation_code(entry(out, a_patched, i)) << shift)
                 for j in range(b, b_stop):
                     code = first | (_relation_code(entry(into, b_patched, j)) << (shift + bits))
-                    buffer = put(buffer, count, code)
+                    buffer = append(buffer, count, code)
                     count += 1
             a, b = a_stop, b_stop
     return buffer, count
@@ -95,12 +95,12 @@ def _two_step(out, into, left, right, prefix, shift, bits, buffer, count):  # ty
 
 @subkernel
 def _paths(out, into, left, right, length, bits, buffer):  # type: ignore[no-untyped-def]
-    """The codes of all paths from left to right, unsorted and with repeats; (buffer, count). None without evidence."""
+    """The codes of all paths from left to right, unsorted, with duplicates; (buffer, count). Needs a direct triple."""
     patched, begin, end = locate(out, left)
-    at = first_not_below(out, patched, begin, end, np.int64(right) << 32)
+    at = lower_bound(out, patched, begin, end, np.int64(right) << 32)
     count = 0
     while at < end and entry(out, patched, at) >> 32 == right:
-        buffer = put(buffer, count, _relation_code(entry(out, patched, at)))
+        buffer = append(buffer, count, _relation_code(entry(out, patched, at)))
         count += 1
         at += 1
     if count and length >= 2:
@@ -165,9 +165,9 @@ def _count_sets(out, into, left, right, length, bits):  # type: ignore[no-untype
         if slots[at] < 0:
             slots[at] = sets
             for i in range(count):
-                codes = put(codes, indptr[sets] + i, buffer[i])
-            indptr = put(indptr, sets + 1, indptr[sets] + count)
-            pairs = put(pairs, sets, 0)
+                codes = append(codes, indptr[sets] + i, buffer[i])
+            indptr = append(indptr, sets + 1, indptr[sets] + count)
+            pairs = append(pairs, sets, 0)
             sets += 1
             if 2 * sets > slots.shape[0]:
                 slots = np.full(2 * slots.shape[0], -1, np.int64)
@@ -179,7 +179,7 @@ def _count_sets(out, into, left, right, length, bits):  # type: ignore[no-untype
 
 
 def count_path_sets(out: Adjacency, into: Adjacency, left: Array, right: Array, length: int, bits: int) -> PathSets:
-    """The path sets of ordered pairs (left[i], right[i]); pairs without evidence count for nothing."""
+    """The path sets of ordered pairs (left[i], right[i]); pairs that no triple links directly are left out."""
     return PathSets(*_count_sets(out, into, as_readonly(left, ROW), as_readonly(right, ROW), length, bits))
 
 
@@ -195,7 +195,7 @@ def _expand_pairs(sets, left, right, count):  # type: ignore[no-untyped-def]
 
 
 def expand_pairs(sets: PathSets) -> tuple[Array, Array, Array]:
-    """(path, other path, pairs that have both), every ordered pair of different paths of every set."""
+    """(path, other path, number of pairs with both) for every ordered pair of different paths of every set."""
     sizes = np.diff(sets.indptr)
     total = int((sizes * (sizes - 1)).sum())
     left, right, count = (np.empty(total, OFFSET) for _ in range(3))
@@ -241,7 +241,7 @@ def _build(left, right, bits, digest, sampling, rows, size, vertices, mask):  # 
         n = 1
         at = begin
         while at < end and n < sampling.cap + 1:
-            # Shorter paths first: codes of one length are a run.
+            # Shorter paths first: codes are sorted by length.
             length, found, room = _path_length(right[at], bits), 0, sampling.cap + 1 - n
             while at < end and _path_length(right[at], bits) == length:
                 rank = combine(key, _path_digest(right[at], bits, digest))

@@ -1,8 +1,10 @@
 """The attentive graph convolution on ragged contexts, forward and backward.
 
-Shapes: B contexts, M vertex places, U distinct rows that the places show, E entries of Â, D dimensions. `place_row`
-says which of the U rows stands at a place. Results do not depend on the number of threads: every output row is summed
-by one thread in a fixed order.
+The vertices of all contexts of a batch lie one after the other in *slots*. Many slots show the same row: `slot_row`
+says which of the distinct rows. Results do not depend on the number of threads: every output row is summed by one
+thread in a fixed order.
+
+Shapes: B contexts, M vertex slots, U distinct rows, n vertices of one context, E entries of Â, D dimensions.
 """
 
 from __future__ import annotations
@@ -22,80 +24,82 @@ CHUNK = 16
 
 
 class RaggedBatch(NamedTuple):
-    """A ragged batch with its places resolved to distinct rows, and the way back (`row_ptr`, `row_place`).
+    """A batch of contexts over distinct rows, and the inverse index from rows to slots for the backward pass.
 
-    Context b has the places `indptr[b]:indptr[b + 1]`; row u stands at `row_place[row_ptr[u]:row_ptr[u + 1]]`.
+    Context b has the slots `indptr[b]:indptr[b + 1]`. Slot i shows row `slot_row[i]` and has the entries
+    `entry_ptr[i]:entry_ptr[i + 1]` of Â: the slots `entry_slot` with `entry_weight`. Row u is shown by the slots
+    `row_slot[row_ptr[u]:row_ptr[u + 1]]`.
     """
 
     indptr: Array
     entry_ptr: Array
-    entry_place: Array
+    entry_slot: Array
     entry_weight: Array
-    place_row: Array
+    slot_row: Array
     row_ptr: Array
-    row_place: Array
+    row_slot: Array
 
-    def own(self) -> RaggedBatch:
-        """The same contexts over rows that are the places themselves: for the second and third layer."""
-        count = self.place_row.shape[0]
+    def over_slots(self) -> RaggedBatch:
+        """The same contexts with a row of its own for every slot: what layers after the first aggregate."""
+        count = self.slot_row.shape[0]
         every = as_readonly(np.arange(count), ROW)
-        return self._replace(place_row=every, row_ptr=as_readonly(np.arange(count + 1), OFFSET), row_place=every)
+        return self._replace(slot_row=every, row_ptr=as_readonly(np.arange(count + 1), OFFSET), row_slot=every)
 
 
-def ragged_batch(contexts: RaggedContexts, place_row: Array, rows: int) -> RaggedBatch:
-    """With `place_row` naming which of `rows` distinct rows stands at each place."""
-    row_ptr, row_place = group(place_row, np.arange(place_row.shape[0], dtype=ROW), rows)
-    columns = (contexts.indptr, contexts.entry_ptr, contexts.entry_place, contexts.entry_weight)
-    return RaggedBatch(*(as_readonly(column) for column in (*columns, place_row, row_ptr, row_place)))
+def ragged_batch(contexts: RaggedContexts, slot_row: Array, rows: int) -> RaggedBatch:
+    """`slot_row` says which of `rows` distinct rows each vertex slot shows."""
+    row_ptr, row_slot = group(slot_row, np.arange(slot_row.shape[0], dtype=ROW), rows)
+    columns = (contexts.indptr, contexts.entry_ptr, contexts.entry_slot, contexts.entry_weight)
+    return RaggedBatch(*(as_readonly(column) for column in (*columns, slot_row, row_ptr, row_slot)))
 
 
 @parallel_kernel
-def aggregate(places, rows_UD, out_MD):  # type: ignore[no-untyped-def]
-    """out = ReLU(Â rows[place_row])."""
+def aggregate(contexts, rows_UD, out_MD):  # type: ignore[no-untyped-def]
+    """out = ReLU(Â rows[slot_row])."""
     dim = rows_UD.shape[1]
-    for place in prange(out_MD.shape[0]):
+    for slot in prange(out_MD.shape[0]):
         for d in range(dim):
-            out_MD[place, d] = 0
-        for at in range(places.entry_ptr[place], places.entry_ptr[place + 1]):
-            weight = places.entry_weight[at]
-            row = places.place_row[places.entry_place[at]]
+            out_MD[slot, d] = 0
+        for at in range(contexts.entry_ptr[slot], contexts.entry_ptr[slot + 1]):
+            weight = contexts.entry_weight[at]
+            row = contexts.slot_row[contexts.entry_slot[at]]
             for d in range(dim):
-                out_MD[place, d] += weight * rows_UD[row, d]
+                out_MD[slot, d] += weight * rows_UD[row, d]
         for d in range(dim):
-            out_MD[place, d] = max(out_MD[place, d], np.float32(0))
+            out_MD[slot, d] = max(out_MD[slot, d], np.float32(0))
 
 
 @parallel_kernel
-def aggregate_backward(places, out_MD, grad_MD, grad_UD):  # type: ignore[no-untyped-def]
-    """Gradient of `aggregate` by its rows; Â is symmetric, so the same entries lead back. Overwrites `grad_MD`."""
+def aggregate_backward(contexts, out_MD, grad_MD, grad_UD):  # type: ignore[no-untyped-def]
+    """Gradient of `aggregate` by its rows, over the same entries: Â is symmetric. Overwrites `grad_MD`."""
     dim = grad_UD.shape[1]
-    for place in prange(grad_MD.shape[0]):
+    for slot in prange(grad_MD.shape[0]):
         for d in range(dim):
-            # A ReLU that gave nothing passes nothing back.
-            grad_MD[place, d] *= np.float32(out_MD[place, d] > 0)
+            # The gradient of a ReLU is zero where its output is.
+            grad_MD[slot, d] *= np.float32(out_MD[slot, d] > 0)
     for row in prange(grad_UD.shape[0]):
         for d in range(dim):
             grad_UD[row, d] = 0
-        for k in range(places.row_ptr[row], places.row_ptr[row + 1]):
-            place = places.row_place[k]
-            for at in range(places.entry_ptr[place], places.entry_ptr[place + 1]):
-                weight = places.entry_weight[at]
-                other = places.entry_place[at]
+        for k in range(contexts.row_ptr[row], contexts.row_ptr[row + 1]):
+            slot = contexts.row_slot[k]
+            for at in range(contexts.entry_ptr[slot], contexts.entry_ptr[slot + 1]):
+                weight = contexts.entry_weight[at]
+                other = contexts.entry_slot[at]
                 for d in range(dim):
                     grad_UD[row, d] += weight * grad_MD[other, d]
 
 
 @subkernel
-def _hidden(places, rows_UD, begin, end, hidden_nD):  # type: ignore[no-untyped-def]
-    """ReLU(Â rows[place_row]) of the places of one context; a place has one entry at least, its own."""
+def _hidden(contexts, rows_UD, begin, end, hidden_nD):  # type: ignore[no-untyped-def]
+    """ReLU(Â rows[slot_row]) of the slots of one context. Every slot has at least the entry of its self loop."""
     dim = rows_UD.shape[1]
-    for place in range(begin, end):
-        i, first = place - begin, places.entry_ptr[place]
-        weight, row = places.entry_weight[first], places.place_row[places.entry_place[first]]
+    for slot in range(begin, end):
+        i, first = slot - begin, contexts.entry_ptr[slot]
+        weight, row = contexts.entry_weight[first], contexts.slot_row[contexts.entry_slot[first]]
         for d in range(dim):
             hidden_nD[i, d] = weight * rows_UD[row, d]
-        for at in range(first + 1, places.entry_ptr[place + 1]):
-            weight, row = places.entry_weight[at], places.place_row[places.entry_place[at]]
+        for at in range(first + 1, contexts.entry_ptr[slot + 1]):
+            weight, row = contexts.entry_weight[at], contexts.slot_row[contexts.entry_slot[at]]
             for d in range(dim):
                 hidden_nD[i, d] += weight * rows_UD[row, d]
         for d in range(dim):
@@ -104,7 +108,7 @@ def _hidden(places, rows_UD, begin, end, hidden_nD):  # type: ignore[no-untyped-
 
 @subkernel
 def _largest(indptr, first, last):  # type: ignore[no-untyped-def]
-    """RaggedBatch of the largest context among some."""
+    """Size of the largest context among `first:last`."""
     size = 0
     for b in range(first, last):
         size = max(size, indptr[b + 1] - indptr[b])
@@ -112,27 +116,27 @@ def _largest(indptr, first, last):  # type: ignore[no-untyped-def]
 
 
 @parallel_kernel
-def attend(places, rows_UD, query_BD, attention_M, out_BD):  # type: ignore[no-untyped-def]
-    """With H = ReLU(Â rows[place_row]): attention = softmax over each context of H · query, out = Σ attention H.
+def attend(contexts, rows_UD, query_BD, attention_M, out_BD):  # type: ignore[no-untyped-def]
+    """With H = ReLU(Â rows[slot_row]): attention = softmax over each context of H · query, out = Σ attention H.
 
-    H of a context never leaves the cache. To keep it for the way back would cost more than to compute it again.
+    H of a context never leaves the cache. Keeping it for the backward pass would cost more than computing it again.
     """
-    contexts, dim = out_BD.shape
-    for chunk in prange((contexts + CHUNK - 1) // CHUNK):
-        first, last = chunk * CHUNK, min(contexts, (chunk + 1) * CHUNK)
-        hidden_nD = np.empty((_largest(places.indptr, first, last), dim), np.float32)
+    count, dim = out_BD.shape
+    for chunk in prange((count + CHUNK - 1) // CHUNK):
+        first, last = chunk * CHUNK, min(count, (chunk + 1) * CHUNK)
+        hidden_nD = np.empty((_largest(contexts.indptr, first, last), dim), np.float32)
         for b in range(first, last):
-            begin, end = places.indptr[b], places.indptr[b + 1]
-            _hidden(places, rows_UD, begin, end, hidden_nD)
+            begin, end = contexts.indptr[b], contexts.indptr[b + 1]
+            _hidden(contexts, rows_UD, begin, end, hidden_nD)
             top = np.float32(-np.inf)
             for i in range(end - begin):
                 score = dot(hidden_nD[i], query_BD[b])
                 attention_M[begin + i] = score
                 top = max(top, score)
             total = np.float32(0)
-            for place in range(begin, end):
-                attention_M[place] = np.exp(attention_M[place] - top)
-                total += attention_M[place]
+            for slot in range(begin, end):
+                attention_M[slot] = np.exp(attention_M[slot] - top)
+                total += attention_M[slot]
             for d in range(dim):
                 out_BD[b, d] = 0
             for i in range(end - begin):
@@ -142,16 +146,16 @@ def attend(places, rows_UD, query_BD, attention_M, out_BD):  # type: ignore[no-u
 
 
 @parallel_kernel
-def attend_backward(places, rows_UD, query_BD, attention_M, grad_BD, grad_MD, grad_query_BD, grad_UD):  # type: ignore[no-untyped-def]
-    """Gradients of `attend` by query and rows; Â is symmetric, so the same entries lead back. `grad_MD` is scratch."""
-    contexts, dim = grad_BD.shape
-    for chunk in prange((contexts + CHUNK - 1) // CHUNK):
-        first, last = chunk * CHUNK, min(contexts, (chunk + 1) * CHUNK)
-        largest = _largest(places.indptr, first, last)
+def attend_backward(contexts, rows_UD, query_BD, attention_M, grad_BD, grad_MD, grad_query_BD, grad_UD):  # type: ignore[no-untyped-def]
+    """Gradients of `attend` by query and rows, over the same entries: Â is symmetric. `grad_MD` is scratch."""
+    count, dim = grad_BD.shape
+    for chunk in prange((count + CHUNK - 1) // CHUNK):
+        first, last = chunk * CHUNK, min(count, (chunk + 1) * CHUNK)
+        largest = _largest(contexts.indptr, first, last)
         hidden_nD, slope_n = np.empty((largest, dim), np.float32), np.empty(largest, np.float32)
         for b in range(first, last):
-            begin, end = places.indptr[b], places.indptr[b + 1]
-            _hidden(places, rows_UD, begin, end, hidden_nD)
+            begin, end = contexts.indptr[b], contexts.indptr[b + 1]
+            _hidden(contexts, rows_UD, begin, end, hidden_nD)
             mean = np.float32(0)
             for i in range(end - begin):
                 slope_n[i] = dot(grad_BD[b], hidden_nD[i])
@@ -164,29 +168,21 @@ def attend_backward(places, rows_UD, query_BD, attention_M, grad_BD, grad_MD, gr
                 for d in range(dim):
                     hidden = hidden_nD[i, d]
                     grad_query_BD[b, d] += by_score * hidden
-                    # A ReLU that gave nothing passes nothing back.
+                    # The gradient of a ReLU is zero where its output is.
                     by_hidden = by_sum * grad_BD[b, d] + by_score * query_BD[b, d]
                     hidden_nD[i, d] = by_hidden if hidden > 0 else np.float32(0)
-            for place in range(begin, end):
+            for slot in range(begin, end):
                 for d in range(dim):
-                    grad_MD[place, d] = 0
-                for at in range(places.entry_ptr[place], places.entry_ptr[place + 1]):
-                    weight = places.entry_weight[at]
-                    i = places.entry_place[at] - begin
+                    grad_MD[slot, d] = 0
+                for at in range(contexts.entry_ptr[slot], contexts.entry_ptr[slot + 1]):
+                    weight = contexts.entry_weight[at]
+                    i = contexts.entry_slot[at] - begin
                     for d in range(dim):
-                        grad_MD[place, d] += weight * hidden_nD[i, d]
+                        grad_MD[slot, d] += weight * hidden_nD[i, d]
     for row in prange(grad_UD.shape[0]):
         for d in range(dim):
             grad_UD[row, d] = 0
-        for k in range(places.row_ptr[row], places.row_ptr[row + 1]):
-            place = places.row_place[k]
+        for k in range(contexts.row_ptr[row], contexts.row_ptr[row + 1]):
+            slot = contexts.row_slot[k]
             for d in range(dim):
-                grad_UD[row, d] += grad_MD[place, d]
-
-
-@parallel_kernel
-def gather_rows(table_RD, rows_U, out_UD):  # type: ignore[no-untyped-def]
-    """out[u] = table[rows[u]]."""
-    for u in prange(out_UD.shape[0]):
-        for d in range(out_UD.shape[1]):
-            out_UD[u, d] = table_RD[rows_U[u], d]
+                grad_UD[row, d] += grad_MD[slot, d]

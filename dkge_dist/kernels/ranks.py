@@ -1,8 +1,10 @@
-"""Ranks without sorting: count the entities that are closer than the true one, giving rows up as soon as they are not.
+"""Ranks without sorting: count the entities that are closer than the true one, abandoning those that cannot be.
 
-Shapes: Q queries, E rows of the table, D dimensions. Rows are taken in tiles that are turned on their side, so that a
-vector unit adds up one dimension of many rows at once, and a tile is given up when all of its rows are too far. Many
-queries share each tile, so that a table of any size is read from memory once for many of them.
+Rows are taken in transposed tiles, so that a vector unit adds one dimension of many rows at once. A tile is abandoned
+when all of its rows are too far. Many queries share each tile, so that a table of any size is read from memory once for
+all of them.
+
+Shapes: Q queries, E rows of the table, D dimensions, T rows of a tile.
 """
 
 from __future__ import annotations
@@ -16,22 +18,22 @@ from dkge_dist.kernels.jit import as_readonly, kernel, parallel_kernel, prange, 
 from dkge_dist.types import OFFSET, ROW, Array
 
 STRIDE = 20
-"""Dimensions added up between two looks at the bound; a multiple of the four that are added in one go."""
+"""Dimensions added between two comparisons with the bound; a multiple of the four that are added at once."""
 
 QUERIES, TILE = 64, 64
 """Queries that share a tile, and rows of a tile."""
 
 
 class FilteredCandidates(NamedTuple):
-    """Rows that each query leaves out: `rows[indptr[q]:indptr[q + 1]]`, ascending."""
+    """Candidates removed from each query: `rows[indptr[q]:indptr[q + 1]]`, ascending."""
 
     indptr: Array
     rows: Array
 
 
 @subkernel
-def _turn(table_ED, candidates, first, tile_DT):  # type: ignore[no-untyped-def]
-    """Fill a tile with candidates from `first` on, dimension by dimension; places past the last one are never close."""
+def _load_tile(table_ED, candidates, first, tile_DT):  # type: ignore[no-untyped-def]
+    """Load the candidates from `first` on, transposed; columns beyond the last candidate are infinitely far."""
     for t in range(TILE):
         if first + t < candidates.shape[0]:
             row = candidates[first + t]
@@ -43,8 +45,8 @@ def _turn(table_ED, candidates, first, tile_DT):  # type: ignore[no-untyped-def]
 
 
 @subkernel
-def _add_up(query_D, tile_DT, bound, total_T):  # type: ignore[no-untyped-def]
-    """Distances of a query to the rows of a tile, dimension after dimension; False once all are over `bound`."""
+def _tile_distances(query_D, tile_DT, bound, total_T):  # type: ignore[no-untyped-def]
+    """Distances of a query to the rows of a tile; False as soon as all exceed `bound`, with the sums unfinished."""
     dim = query_D.shape[0]
     for t in range(TILE):
         total_T[t] = 0
@@ -75,20 +77,20 @@ def _count_closer(query_QD, bound_Q, table_ED, candidates, filtered, closer_Q, e
     blocks = (query_QD.shape[0] + QUERIES - 1) // QUERIES
     for block in prange(blocks):
         first, last = block * QUERIES, min(query_QD.shape[0], (block + 1) * QUERIES)
-        left_out = filtered.indptr[first:last].copy()
+        next_filtered = filtered.indptr[first:last].copy()
         tile_DT = np.empty((query_QD.shape[1], TILE), np.float32)
         total_T = np.empty(TILE, np.float32)
         for q in range(first, last):
             closer_Q[q] = 0
             equal_Q[q] = 0
         for begin in range(0, candidates.shape[0], TILE):
-            _turn(table_ED, candidates, begin, tile_DT)
+            _load_tile(table_ED, candidates, begin, tile_DT)
             end = min(candidates.shape[0], begin + TILE)
             for q in range(first, last):
                 bound = bound_Q[q]
-                if not _add_up(query_QD[q], tile_DT, bound, total_T):
+                if not _tile_distances(query_QD[q], tile_DT, bound, total_T):
                     continue
-                skip = left_out[q - first]
+                skip = next_filtered[q - first]
                 for c in range(begin, end):
                     while skip < filtered.indptr[q + 1] and filtered.rows[skip] < candidates[c]:
                         skip += 1
@@ -96,7 +98,7 @@ def _count_closer(query_QD, bound_Q, table_ED, candidates, filtered, closer_Q, e
                         continue
                     closer_Q[q] += total_T[c - begin] < bound
                     equal_Q[q] += total_T[c - begin] == bound
-                left_out[q - first] = skip
+                next_filtered[q - first] = skip
 
 
 def count_closer(
@@ -105,8 +107,8 @@ def count_closer(
     """How many `candidates` (ascending rows) are closer to each query than its bound, and how many just as close."""
     closer, equal = np.empty(query_QD.shape[0], OFFSET), np.empty(query_QD.shape[0], OFFSET)
     query, bound, table = (as_readonly(array, np.float32) for array in (query_QD, bound_Q, table_ED))
-    left_out = FilteredCandidates(as_readonly(filtered.indptr), as_readonly(filtered.rows))
-    _count_closer(query, bound, table, as_readonly(candidates, ROW), left_out, closer, equal)
+    skipped = FilteredCandidates(as_readonly(filtered.indptr), as_readonly(filtered.rows))
+    _count_closer(query, bound, table, as_readonly(candidates, ROW), skipped, closer, equal)
     return closer, equal
 
 
@@ -120,7 +122,7 @@ def _distances_between(query_QD, true_QD, out_Q):  # type: ignore[no-untyped-def
 
 
 def distances_between(query_QD: Array, true_QD: Array) -> Array:
-    """The distance of each query to its own row, added up in the same order as `count_closer` does: ties are exact."""
+    """The distance of each query to its true row, summed in the order of `count_closer`, so that ties are exact."""
     out = np.empty(query_QD.shape[0], np.float32)
     _distances_between(as_readonly(query_QD, np.float32), as_readonly(true_QD, np.float32), out)
     return out
@@ -137,7 +139,7 @@ def _distances_to_rows(query_QD, table_ED, indptr, rows, out):  # type: ignore[n
 
 
 def distances_to_rows(query_QD: Array, table_ED: Array, indptr: Array, rows: Array) -> Array:
-    """The distances of query q to the rows `rows[indptr[q]:indptr[q + 1]]`, added up as `count_closer` does."""
+    """The distances of query q to `rows[indptr[q]:indptr[q + 1]]`, summed in the order of `count_closer`."""
     out = np.empty(rows.shape[0], np.float32)
     query, table = as_readonly(query_QD, np.float32), as_readonly(table_ED, np.float32)
     _distances_to_rows(query, table, as_readonly(indptr, OFFSET), as_readonly(rows, ROW), out)
@@ -146,7 +148,7 @@ def distances_to_rows(query_QD: Array, table_ED: Array, indptr: Array, rows: Arr
 
 @kernel
 def _known(adjacency, anchors, relations, true, indptr, rows):  # type: ignore[no-untyped-def]
-    """Count (or, with `rows` given, list) the answers that `adjacency` knows to each (anchor, relation), and `true`."""
+    """Count (or, with `rows` given, list) the known answers to each (anchor, relation), `true` included."""
     for q in range(anchors.shape[0]):
         patched, begin, end = locate(adjacency, anchors[q])
         count = 0
@@ -174,7 +176,7 @@ def _known(adjacency, anchors, relations, true, indptr, rows):  # type: ignore[n
 
 
 def known_answers(adjacency: Adjacency, anchors: Array, relations: Array, true: Array) -> FilteredCandidates:
-    """For each query: the known answers and the true one itself, which never competes with itself."""
+    """For each query: its known answers and the true one, none of which competes with the true one."""
     indptr = np.zeros(anchors.shape[0] + 1, OFFSET)
     anchors, relations, true = (as_readonly(column, ROW) for column in (anchors, relations, true))
     _known(adjacency, anchors, relations, true, indptr, np.empty(0, ROW))

@@ -1,4 +1,4 @@
-"""Which triples a graph can spare: those whose removal leaves everybody in some other triple."""
+"""Triples that can be removed so that every entity and relation still has another triple."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def _removable_triples(head, relation, tail, entity_degree, relation_degree, out
     for i in range(head.shape[0]):
         if taken == out.shape[0]:
             break
-        # A loop takes two off the degree of its one end.
+        # A self loop counts twice in the degree of its entity.
         least = 2 if head[i] == tail[i] else 1
         if entity_degree[head[i]] > least and entity_degree[tail[i]] > least and relation_degree[relation[i]] > 1:
             entity_degree[head[i]] -= 1
@@ -28,7 +28,7 @@ def _removable_triples(head, relation, tail, entity_degree, relation_degree, out
 def removable_triples(
     head: Array, relation: Array, tail: Array, entity_degree: Array, relation_degree: Array, count: int
 ) -> Array:
-    """Positions of the first `count` triples that can go, in order, while every degree stays at one or more."""
+    """Positions of the first `count` triples that can be removed in order, with every degree staying at least one."""
     out = np.empty(count, OFFSET)
     columns = [as_readonly(column, OFFSET) for column in (head, relation, tail)]
     degrees = [np.array(degree, OFFSET) for degree in (entity_degree, relation_degree)]

@@ -1,4 +1,4 @@
-"""Triples of given entities, or some of them where they are many, at a cost that follows what is taken."""
+"""Triples of given entities, sampled where they are many, at a cost that follows the sample."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ def _fill(outgoing, incoming, rows, seed, indptr, head, relation, tail):  # type
         in_patched, in_begin, in_end = locate(incoming, rows[i])
         total = (out_end - out_begin) + (in_end - in_begin)
         wanted = indptr[i + 1] - indptr[i]
-        # A random start and a stride through the list: every triple has the same chance, none comes twice.
+        # A random start and an even stride: every triple has the same probability, none is taken twice.
         first = np.int64(combine(seed, np.uint64(rows[i])) % np.uint64(max(total, 1)))
         for k in range(wanted):
-            place = (first + (k * total) // wanted) % total
+            position = (first + (k * total) // wanted) % total
             at = indptr[i] + k
-            if place < out_end - out_begin:
-                code = entry(outgoing, out_patched, out_begin + place)
+            if position < out_end - out_begin:
+                code = entry(outgoing, out_patched, out_begin + position)
                 head[at], tail[at] = rows[i], code >> 32
             else:
-                code = entry(incoming, in_patched, in_begin + place - (out_end - out_begin))
+                code = entry(incoming, in_patched, in_begin + position - (out_end - out_begin))
                 head[at], tail[at] = code >> 32, rows[i]
             relation[at] = code & 0xFFFFFFFF
 
 
 def triples_of(outgoing: Adjacency, incoming: Adjacency, rows: Array, limit: int, seed: int) -> Triples:
-    """The triples that hold each of `rows`, up to `limit` of each; one that holds two of them may come twice."""
+    """The triples of each of `rows`, at most `limit` each. A triple of two of them may be in the result twice."""
     indptr = np.zeros(rows.shape[0] + 1, OFFSET)
     rows = as_readonly(rows, ROW)
     _count(outgoing, incoming, rows, limit, indptr)

@@ -1,7 +1,7 @@
-"""Sums over a vector in an order that is written down: several side by side, as vector units want them, then theirs.
+"""Sums over a vector in a fixed order: several partial sums side by side, as vector units need them, then their sum.
 
-Leave to reorder sums would be shorter, but each compilation might use it otherwise. Numba's own do: a kernel that was
-just compiled has been optimised once, the same one read from the cache twice.
+`fastmath` would be shorter, but each compilation might reorder sums differently: numba optimises a kernel once when it
+is compiled and once more when it is read from the cache.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def total(x_D):  # type: ignore[no-untyped-def]
 
 @subkernel
 def largest(x_D):  # type: ignore[no-untyped-def]
-    """The largest number; −∞ of none."""
+    """The maximum; −∞ of an empty vector."""
     a = b = c = d = np.float32(-np.inf)
     whole = x_D.shape[0] - x_D.shape[0] % 4
     for i in range(0, whole, 4):

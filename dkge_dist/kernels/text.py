@@ -1,7 +1,7 @@
-"""Lines of delimited text to field positions, without copying a byte.
+"""From lines of delimited text to positions of fields, without copying.
 
 In: a chunk of bytes that ends at a line end. Out: where each field starts and stops. Labels are never decoded, quoted
-or unescaped here, so whatever stands between two delimiters round-trips exactly.
+or unescaped here, so the bytes between two delimiters round-trip exactly.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ NEWLINE = 10
 ZERO, NINE = 48, 57
 SPACE = 32
 MAX_KEY_DIGITS = 9
-"""Longer keys are refused, so that one absurd key cannot make an array by slots absurdly long."""
+"""Longer keys are refused: one of them would make an array indexed by slots too large."""
 
 MAX_KEY_SLOTS = sum(10**digits for digits in range(1, MAX_KEY_DIGITS + 1))
 MAX_DECIMAL_DIGITS = 18
@@ -58,7 +58,7 @@ def split_fields(data: Array, columns: int, delimiter: str = "\t") -> tuple[Arra
     """Split `data` (uint8, ending in a newline) into `columns` fields a line.
 
     Returns `start` and `stop` of shape (lines, columns) and `found`, the number of fields that each line really has;
-    where that differs from `columns` the row of positions is not usable.
+    where that differs from `columns` the positions of the line are undefined.
     """
     lines = _count_lines(data)
     start = np.zeros((lines, columns), OFFSET)
@@ -124,10 +124,10 @@ def _key_slots(data, start, stop, prefix, slots):  # type: ignore[no-untyped-def
 
 
 def key_slots(data: Array, start: Array, stop: Array, prefix: str) -> Array:
-    """The slot of each key `prefix` + 1 to 9 digits, in 0 .. `MAX_KEY_SLOTS` - 1; -1 for what is no such key.
+    """The slot of each key `prefix` + 1 to 9 digits, in 0 .. `MAX_KEY_SLOTS` - 1; -1 for any other field.
 
     Different digit strings have different slots (`tt1` and `tt0000001` too): shorter ones come first, equally long
-    ones by their number. So an array indexed by slots can stand for a set of keys.
+    ones by their number. An array indexed by slots can therefore represent a set of keys.
     """
     slots = np.empty(start.shape[0], OFFSET)
     _key_slots(data, start, stop, np.frombuffer(prefix.encode("ascii"), np.uint8), slots)
@@ -224,7 +224,7 @@ def _copy_fields(data, start, stop, out):  # type: ignore[no-untyped-def]
 
 
 def copy_fields(data: Array, start: Array, stop: Array, out: Array) -> None:
-    """Write the bytes of all fields to `out`, one after the other, without anything in between."""
+    """Concatenate the bytes of all fields in `out`."""
     needed = int((stop - start).sum())
     if needed > out.shape[0]:
         raise ValueError(f"{needed} bytes do not fit in {out.shape[0]}")

@@ -1,7 +1,7 @@
-"""Sorted triples as sets: canonical order, membership, difference, and applying a change.
+"""Sorted triples as sets: canonical order, membership, difference, and changes.
 
 Canonical triples are distinct and sorted by (head, tail, relation). That order makes the heads' neighbour lists
-contiguous and sorted, so that it doubles as the outgoing adjacency.
+contiguous and sorted, so that canonical triples are also the outgoing adjacency.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ INSERTION_SORT_UP_TO = 24
 
 @subkernel
 def sort_range(values, begin, end):  # type: ignore[no-untyped-def]
-    """Sort `values[begin:end]` in place; most runs are a handful, where insertion beats anything."""
+    """Sort `values[begin:end]` in place. Most ranges are short, where insertion sort is fastest."""
     if end - begin > INSERTION_SORT_UP_TO:
         values[begin:end].sort()
         return
@@ -43,7 +43,7 @@ def _group(rows, codes, offset, out):  # type: ignore[no-untyped-def]
 
 
 def group(rows: Array, codes: Array, row_count: int) -> tuple[Array, Array]:
-    """`codes` gathered by row, in their given order: (indptr of row_count + 1, grouped codes)."""
+    """`codes` grouped by row, in their given order: (indptr of row_count + 1, grouped codes)."""
     offset = np.zeros(row_count + 2, OFFSET)
     out = np.empty(codes.shape[0], codes.dtype)
     _group(as_readonly(rows), as_readonly(codes), offset, out)
@@ -52,7 +52,7 @@ def group(rows: Array, codes: Array, row_count: int) -> tuple[Array, Array]:
 
 @parallel_kernel
 def _sort_groups(indptr, codes, distinct):  # type: ignore[no-untyped-def]
-    """Sort every group and move its distinct codes to its front; their number goes to `distinct`."""
+    """Sort every group and move its distinct codes to its front; `distinct` gets their number."""
     for row in prange(indptr.shape[0] - 1):
         begin, end = indptr[row], indptr[row + 1]
         sort_range(codes, begin, end)
@@ -65,7 +65,7 @@ def _sort_groups(indptr, codes, distinct):  # type: ignore[no-untyped-def]
 
 
 @parallel_kernel
-def _spread(indptr, codes, target, out):  # type: ignore[no-untyped-def]
+def _unpack_groups(indptr, codes, target, out):  # type: ignore[no-untyped-def]
     head, relation, tail = out.head, out.relation, out.tail
     for row in prange(indptr.shape[0] - 1):
         begin = target[row]
@@ -76,7 +76,7 @@ def _spread(indptr, codes, target, out):  # type: ignore[no-untyped-def]
             relation[begin + k] = code & 0xFFFFFFFF
 
 
-def _frozen(triples: Triples) -> Triples:
+def _readonly(triples: Triples) -> Triples:
     return Triples(*(as_readonly(column, ROW) for column in triples))
 
 
@@ -86,14 +86,14 @@ def pack(first: Array, second: Array) -> Array:
 
 
 def distinct_rows(values: Array) -> Array:
-    """The different rows among `values`, ascending; counted where they are many, compared where they are few."""
+    """The distinct rows of `values`, ascending; by counting where they are many, by sorting where they are few."""
     if values.shape[0] > 1 << 20:
         return np.flatnonzero(np.bincount(values)).astype(ROW)
     return np.unique(values)
 
 
 def canonical(triples: Triples) -> Triples:
-    """Sorted and distinct. Few triples of a large graph are compared, many are counted into place."""
+    """Sorted and distinct: by comparison for few triples of a large graph, by counting sort for many."""
     if triples.count == 0:
         return Triples.empty()
     row_count = int(triples.head.max()) + 1
@@ -105,7 +105,7 @@ def canonical(triples: Triples) -> Triples:
     target = np.zeros(row_count + 1, OFFSET)
     np.cumsum(distinct, out=target[1:])
     out = Triples(*(np.empty(target[-1], ROW) for _ in range(3)))
-    _spread(as_readonly(indptr), as_readonly(codes), as_readonly(target), out)
+    _unpack_groups(as_readonly(indptr), as_readonly(codes), as_readonly(target), out)
     return out
 
 
@@ -148,19 +148,19 @@ def _positions(triples, queries, out):  # type: ignore[no-untyped-def]
 
 
 def positions(triples: Triples, queries: Triples) -> Array:
-    """Where each query stands in canonical `triples`, or -1. Costs log(count) a query, whatever the graph's size."""
+    """Position of each query in canonical `triples`, or -1. Costs log(count) per query."""
     out = np.empty(queries.count, OFFSET)
-    _positions(_frozen(triples), _frozen(queries), out)
+    _positions(_readonly(triples), _readonly(queries), out)
     return out
 
 
 def contains(triples: Triples, queries: Triples) -> Array:
-    """For each query: does it stand in canonical `triples`?"""
+    """For each query: is it in canonical `triples`?"""
     return positions(triples, queries) >= 0
 
 
 @kernel
-def _only(a, b, only_a, only_b):  # type: ignore[no-untyped-def]
+def _mark_differences(a, b, only_a, only_b):  # type: ignore[no-untyped-def]
     i, j = 0, 0
     while i < only_a.shape[0] and j < only_b.shape[0]:
         sign = compare(a, i, b, j)
@@ -174,15 +174,15 @@ def _only(a, b, only_a, only_b):  # type: ignore[no-untyped-def]
 
 
 def differences(old: Triples, new: Triples) -> tuple[Triples, Triples]:
-    """(deleted, added) between two canonical sets, in one walk over both."""
+    """(deleted, added) between two canonical sets, in one pass over both."""
     only_old = np.ones(old.count, bool)
     only_new = np.ones(new.count, bool)
-    _only(_frozen(old), _frozen(new), only_old, only_new)
+    _mark_differences(_readonly(old), _readonly(new), only_old, only_new)
     return old.take(only_old), new.take(only_new)
 
 
 def minus(triples: Triples, others: Triples) -> Triples:
-    """Those of canonical `triples` that are not in canonical `others`. Costs follow the first argument alone."""
+    """Canonical `triples` that are not in canonical `others`, at a cost that follows the first alone."""
     if others.count == 0:
         return triples
     return triples.take(~contains(others, triples))
@@ -214,5 +214,5 @@ def apply_change(triples: Triples, added: Triples, deleted: Triples) -> Triples:
     if not added.count:
         return triples
     out = Triples(*(np.empty(triples.count + added.count, ROW) for _ in range(3)))
-    _merge(_frozen(triples), _frozen(added), out)
+    _merge(_readonly(triples), _readonly(added), out)
     return out

@@ -1,19 +1,19 @@
-"""Where lists meet: common neighbours, and what lies within a few steps of a changed edge.
+"""Intersections of neighbour lists, and rows within a few steps of a changed edge.
 
-The costs follow the shorter of two lists where they differ much, so that an edge at a hub costs what its other end is.
+Where two lists differ much in length, the cost follows the shorter one: an edge of a hub costs what its other end does.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from dkge_dist.kernels.buffers import put, sort_distinct
-from dkge_dist.kernels.csr import Adjacency, entry, first_not_below, locate
+from dkge_dist.kernels.buffers import append, sort_distinct
+from dkge_dist.kernels.csr import Adjacency, entry, locate, lower_bound
 from dkge_dist.kernels.jit import as_readonly, kernel, subkernel
 from dkge_dist.types import ROW, Array
 
 SEARCH_FACTOR = 16
-"""A list this many times longer than the other is searched instead of walked."""
+"""A list this many times longer than the other is searched instead of scanned."""
 
 
 @kernel
@@ -29,12 +29,12 @@ def _common(one, ones, other, others, shift):  # type: ignore[no-untyped-def]
         while a < a_end and b < b_end:
             x, y = np.int64(entry(one, a_patched, a)) >> shift, np.int64(entry(other, b_patched, b)) >> shift
             if x < y:
-                a = first_not_below(one, a_patched, a, a_end, y << shift) if search_a else a + 1
+                a = lower_bound(one, a_patched, a, a_end, y << shift) if search_a else a + 1
             elif y < x:
-                b = first_not_below(other, b_patched, b, b_end, x << shift) if search_b else b + 1
+                b = lower_bound(other, b_patched, b, b_end, x << shift) if search_b else b + 1
             else:
                 if x != last:
-                    which, found = put(which, count, p), put(found, count, x)
+                    which, found = append(which, count, p), append(found, count, x)
                     count += 1
                 last = x
                 a += 1
@@ -43,19 +43,19 @@ def _common(one, ones, other, others, shift):  # type: ignore[no-untyped-def]
 
 
 def common_neighbours(one: Adjacency, ones: Array, other: Adjacency, others: Array) -> tuple[Array, Array]:
-    """For each pair of lists (row ones[p] of `one`, row others[p] of `other`): (p, neighbour) for all they share."""
+    """(p, neighbour) for every neighbour that row ones[p] of `one` and row others[p] of `other` have in common."""
     shift = 32 if one.entries.dtype == np.int64 else 0
     return _common(one, as_readonly(ones, ROW), other, as_readonly(others, ROW), shift)  # type: ignore[no-any-return]
 
 
 @subkernel
 def _step(adjacency, rows, count, shift, buffer):  # type: ignore[no-untyped-def]
-    """The distinct neighbours of `rows[:count]`, sorted; (buffer, how many)."""
+    """The distinct neighbours of `rows[:count]`, sorted; (buffer, their number)."""
     found = 0
     for i in range(count):
         patched, begin, end = locate(adjacency, rows[i])
         for k in range(begin, end):
-            buffer = put(buffer, found, np.int64(entry(adjacency, patched, k)) >> shift)
+            buffer = append(buffer, found, np.int64(entry(adjacency, patched, k)) >> shift)
             found += 1
     return buffer, sort_distinct(buffer, found)
 
@@ -73,9 +73,9 @@ def _longer_walk_pairs(out, into, head, tail, length):  # type: ignore[no-untype
                     for i in range(start_count):
                         patched, at, end = locate(out, starts[i])
                         for j in range(end_count):
-                            at = first_not_below(out, patched, at, end, ends[j] << 32)
+                            at = lower_bound(out, patched, at, end, ends[j] << 32)
                             if at < end and entry(out, patched, at) >> 32 == ends[j]:
-                                pairs = put(pairs, total, (starts[i] << 32) | ends[j])
+                                pairs = append(pairs, total, (starts[i] << 32) | ends[j])
                                 total += 1
                 if ahead + 1 < length - back:
                     ends, end_count = _step(out, ends, end_count, 32, np.empty(64, np.int64))
@@ -87,20 +87,20 @@ def _longer_walk_pairs(out, into, head, tail, length):  # type: ignore[no-untype
 def longer_walk_pairs(out: Adjacency, into: Adjacency, head: Array, tail: Array, length: int) -> Array:
     """Evidence pairs, packed, at the ends of walks of 3 to `length` steps over one of the triples (head, ., tail).
 
-    Walks on every continuation, so it is for studies of long paths and not for graphs with large hubs.
+    Enumerates every walk: for studies of long paths, not for graphs with large hubs.
     """
     return _longer_walk_pairs(out, into, as_readonly(head, ROW), as_readonly(tail, ROW), length)  # type: ignore[no-any-return]
 
 
 @subkernel
 def _ball(adjacency, row, radius, buffer):  # type: ignore[no-untyped-def]
-    """The distinct rows within `radius` steps of `row`, sorted; (buffer, how many)."""
+    """The distinct rows within `radius` steps of `row`, sorted; (buffer, their number)."""
     buffer[0] = row
     count = 1
     for _ in range(radius):
         step, found = _step(adjacency, buffer, count, 0, np.empty(64, np.int64))
         for i in range(found):
-            buffer = put(buffer, count + i, step[i])
+            buffer = append(buffer, count + i, step[i])
         count = sort_distinct(buffer, count + found)
     return buffer, count
 
@@ -113,7 +113,7 @@ def _near_both(adjacency, left, right, hops):  # type: ignore[no-untyped-def]
         for end in (left[p], right[p]):
             ball, count = _ball(adjacency, end, hops - 1, np.empty(64, np.int64))
             for i in range(count):
-                near = put(near, total, ball[i])
+                near = append(near, total, ball[i])
                 total += 1
         one, ones = _ball(adjacency, left[p], hops, np.empty(64, np.int64))
         other, others = _ball(adjacency, right[p], hops, np.empty(64, np.int64))
@@ -122,7 +122,7 @@ def _near_both(adjacency, left, right, hops):  # type: ignore[no-untyped-def]
             while j < others and other[j] < one[i]:
                 j += 1
             if j < others and other[j] == one[i]:
-                near = put(near, total, one[i])
+                near = append(near, total, one[i])
                 total += 1
         total = sort_distinct(near, total)
     return near[:total].astype(np.int32)

@@ -11,13 +11,16 @@ from typing import Generic, Literal, Protocol, TypeVar
 import numpy as np
 
 from dkge_dist.graph.topology import Topology
-from dkge_dist.kernels.batches import RowNumbering, corrupt, known_among, links
+from dkge_dist.graph.training_graph import TrainingGraph
+from dkge_dist.kernels.batches import RowNumbering, bernoulli_head_chance, corrupt, known_among, links
 from dkge_dist.kernels.csr import list_sizes
 from dkge_dist.learning.contexts import HiddenPairs
 from dkge_dist.types import OFFSET, ROW, Array, Triples
 
 Objects = TypeVar("Objects")
 Objects_co = TypeVar("Objects_co", covariant=True)
+
+Sampler = Literal["bernoulli", "shared"]
 
 TRIES = 16
 """Draws of one corruption before its other side is tried."""
@@ -73,12 +76,19 @@ class NegativeSampling:
     estimates the one over all entities. `bernoulli`: one a positive, on the head with the relation's `head_chance`.
     """
 
-    sampler: Literal["bernoulli", "shared"]
+    sampler: Sampler
     candidates: Array
     frequent: Triples
     count: int = 1
     logq_correction: bool = False
     head_chance: Array | None = None
+
+    @staticmethod
+    def of(graph: TrainingGraph, sampler: Sampler, count: int, logq_correction: bool) -> NegativeSampling:
+        """Negatives from all entities of a graph. Only Bernoulli sampling needs head chances, which cost a sort."""
+        is_bernoulli = sampler == "bernoulli"
+        head_chance = bernoulli_head_chance(*graph.train, graph.relation_rows) if is_bernoulli else None
+        return NegativeSampling(sampler, graph.entities, graph.train, count, logq_correction, head_chance)
 
     def draw_shared(self, rng: np.random.Generator) -> Array:
         """Rows of shared negatives, perhaps with repeats."""

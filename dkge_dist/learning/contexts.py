@@ -69,8 +69,8 @@ class EntityContexts:
         if self.form == "padded":
             return self._padded(rows, contexts)
         flat = ragged(contexts)
-        vertex_rows, place_row = self._vertices.number(flat.vertices)
-        return ObjectBatch(rows, vertex_rows, ragged_batch(flat, place_row, vertex_rows.shape[0]))
+        vertex_rows, slot_row = self._vertices.number(flat.vertices)
+        return ObjectBatch(rows, vertex_rows, ragged_batch(flat, slot_row, vertex_rows.shape[0]))
 
     def _padded(self, rows: Array, contexts: Contexts) -> ObjectBatch:
         places, vertices = pad(contexts)

@@ -11,7 +11,7 @@ from dkge_dist.model.gate import Gate
 
 
 class Encoder(nn.Module):
-    """From knowledge and context vectors to joint ones, for one kind of object."""
+    """From knowledge and context element vectors to joint ones, for one kind of object."""
 
     def __init__(self, dim: int, layers: int, generator: torch.Generator | None = None) -> None:
         super().__init__()
@@ -25,7 +25,10 @@ class Encoder(nn.Module):
 
 
 class Dkge(nn.Module):
-    """All dense parameters; the vectors of objects are handed in."""
+    """All dense parameters. The vectors of objects are inputs: they live in tables.
+
+    Parameters are drawn on the CPU, so that a seed gives the same ones on every device.
+    """
 
     def __init__(self, dim: int, entity_layers: int, relation_layers: int, seed: int = 0) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The gate between what an object is and what its context says: one vector for all objects of a kind."""
+"""The gate that mixes an object's knowledge embedding with its context: one vector for all objects of a kind."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class Gate(nn.Module):
-    """o* = g ⊙ o^k + (1 − g) ⊙ sg(o) with g = sigmoid(g̃); g̃ starts at 0, half and half."""
+    """o* = g ⊙ o^k + (1 − g) ⊙ sg(o) with g = sigmoid(g̃); g̃ starts at 0, so g at one half."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()

@@ -1,9 +1,12 @@
 """Losses over f, where lower is better: sums over the positives, so that learning rates mean the same everywhere.
 
+On the CPU compiled kernels compute loss and gradients in one pass; on any other device plain torch operations do. All
+tensors of a call are on one device, and nothing is copied between host and device.
+
 Shapes: B positives, N negatives shared by all of them, E entities, R relations, D dimensions. `query_BD` is what a
 right answer would be: h* + r* among tails, t* − r* among heads. `known_BN` marks negatives that make a known triple:
-they take no part. `weight_N` is the logarithm of how many entities each negative stands for: with a sample drawn
-unevenly, it makes the softmax estimate the one over all entities.
+they take no part. `logq_N` is the logQ correction of each negative, the logarithm of how many entities it represents:
+with negatives sampled unevenly, the softmax over them then estimates the one over all entities.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ def margin_loss(positive_B: Tensor, negative_B: Tensor, margin: float) -> Tensor
 
 
 class Corrupted(NamedTuple):
-    """Triples as numbers of their objects, and an entity for each that makes it a negative, as head or as tail."""
+    """Triples as numbers into the joint vectors, with one negative entity each, in place of the head or of the tail."""
 
     head_B: Tensor
     relation_B: Tensor
@@ -43,7 +46,7 @@ def corrupted_margin_loss(entity_ED: Tensor, relation_RD: Tensor, triples: Corru
 
 
 def plain_corrupted_margin_loss(entity_ED: Tensor, relation_RD: Tensor, triples: Corrupted, margin: float) -> Tensor:
-    """The same in plain torch operations."""
+    """`corrupted_margin_loss` in plain torch operations."""
     head, tail, other = (entity_ED[x] for x in (triples.head_B, triples.tail_B, triples.negative_B))
     relation, at_head = relation_RD[triples.relation_B], triples.corrupts_head_B.unsqueeze(-1)
     negative = score(torch.where(at_head, other, head), relation, torch.where(at_head, tail, other))
@@ -51,30 +54,30 @@ def plain_corrupted_margin_loss(entity_ED: Tensor, relation_RD: Tensor, triples:
 
 
 def softmax_loss(
-    positive_B: Tensor, query_BD: Tensor, negative_ND: Tensor, known_BN: Tensor, weight_N: Tensor, margin: float
+    positive_B: Tensor, query_BD: Tensor, negative_ND: Tensor, known_BN: Tensor, logq_N: Tensor, margin: float
 ) -> Tensor:
-    """Cross-entropy of picking the positive among the negatives; the margin handicaps the positive."""
+    """Cross-entropy of the positive among the negatives; the margin is added to the distance of the positive."""
     if positive_B.device.type == "cpu":
-        out: Tensor = _SoftmaxL1.apply(positive_B, query_BD, negative_ND, known_BN, weight_N, margin)
+        out: Tensor = _SoftmaxL1.apply(positive_B, query_BD, negative_ND, known_BN, logq_N, margin)
         return out
-    return plain_softmax_loss(positive_B, pair_distances(query_BD, negative_ND), known_BN, weight_N, margin)
+    return plain_softmax_loss(positive_B, pair_distances(query_BD, negative_ND), known_BN, logq_N, margin)
 
 
 def plain_softmax_loss(
-    positive_B: Tensor, negative_BN: Tensor, known_BN: Tensor, weight_N: Tensor, margin: float
+    positive_B: Tensor, negative_BN: Tensor, known_BN: Tensor, logq_N: Tensor, margin: float
 ) -> Tensor:
-    """The same from distances, in plain torch operations."""
-    others_B = torch.logsumexp((weight_N - negative_BN).masked_fill(known_BN, -torch.inf), -1)
+    """`softmax_loss` from distances, in plain torch operations."""
+    others_B = torch.logsumexp((logq_N - negative_BN).masked_fill(known_BN, -torch.inf), -1)
     own_B = -positive_B - margin
     return (torch.logaddexp(own_B, others_B) - own_B).sum()
 
 
 def self_adversarial_loss(
-    positive_B: Tensor, query_BD: Tensor, negative_ND: Tensor, known_BN: Tensor, weight_N: Tensor, margin: float
+    positive_B: Tensor, query_BD: Tensor, negative_ND: Tensor, known_BN: Tensor, logq_N: Tensor, margin: float
 ) -> Tensor:
     """Logistic loss with negatives weighted by how hard they are (the weights are constants)."""
     negative_BN = pair_distances(query_BD, negative_ND)
-    weight_BN = (weight_N - negative_BN.detach()).masked_fill(known_BN, -torch.inf).softmax(-1).nan_to_num()
+    weight_BN = (logq_N - negative_BN.detach()).masked_fill(known_BN, -torch.inf).softmax(-1).nan_to_num()
     negative_B = (weight_BN * torch.nn.functional.softplus(margin - negative_BN)).sum(-1)
     return (torch.nn.functional.softplus(positive_B - margin) + negative_B).sum()
 
@@ -89,14 +92,14 @@ class _SoftmaxL1(torch.autograd.Function):
         query_BD: Tensor,
         negative_ND: Tensor,
         known_BN: Tensor,
-        weight_N: Tensor,
+        logq_N: Tensor,
         margin: float,
     ) -> Tensor:
         positive, query, negative = (x.detach().contiguous() for x in (positive_B, query_BD, negative_ND))
         loss_B, by_positive, by_query = torch.empty_like(positive), torch.empty_like(positive), torch.empty_like(query)
-        parts_CND = torch.empty(CHUNKS, *negative.shape)
+        parts_CND = negative.new_empty(CHUNKS, *negative.shape)
         softmax_l1(
-            query.numpy(), negative.numpy(), positive.numpy(), known_BN.numpy(), weight_N.numpy(), np.float32(margin),
+            query.numpy(), negative.numpy(), positive.numpy(), known_BN.numpy(), logq_N.numpy(), np.float32(margin),
             loss_B.numpy(), by_positive.numpy(), by_query.numpy(), parts_CND.numpy(),
         )  # fmt: skip
         ctx.save_for_backward(by_positive, by_query, parts_CND.sum(0))
@@ -109,13 +112,13 @@ class _SoftmaxL1(torch.autograd.Function):
 
 
 class _MarginL1(torch.autograd.Function):
-    """Scores, loss and all gradients in one go; torch would take a pass over the rows for each of many operations."""
+    """Scores, loss and all gradients in one pass; torch would take a pass over the rows for each of many operations."""
 
     @staticmethod
     def forward(ctx: Any, entity_ED: Tensor, relation_RD: Tensor, triples: Corrupted, margin: float) -> Tensor:
         entity, relation = entity_ED.detach().contiguous(), relation_RD.detach().contiguous()
         loss_B, by_entity, by_relation = (
-            torch.empty(triples.head_B.shape[0]), torch.empty_like(entity), torch.empty_like(relation)
+            entity.new_empty(triples.head_B.shape[0]), torch.empty_like(entity), torch.empty_like(relation)
         )  # fmt: skip
         margin_l1(
             entity.numpy(), relation.numpy(), tuple(as_readonly(x.numpy()) for x in triples), np.float32(margin),

@@ -94,7 +94,7 @@ class OnlineObjects:
         new = self.emerging[batch.vertex_rows]
         if batch.bag is not None and batch.bag_offsets is not None:
             new = np.logical_or.reduceat(new[batch.bag], batch.bag_offsets) if batch.bag.shape[0] else new
-        found: Array = np.logical_or.reduceat(new[contexts.place_row], contexts.indptr[:-1])
+        found: Array = np.logical_or.reduceat(new[contexts.slot_row], contexts.indptr[:-1])
         return found
 
     def _hidden(self, batch: ObjectBatch) -> Array:

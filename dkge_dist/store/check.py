@@ -7,23 +7,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dkge_dist.graph.content import NOTHING, content_after
+from dkge_dist.graph.content import EMPTY_CONTENT, content_after
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.diff import Change, Diff
 from dkge_dist.graph.snapshot import Base, Snapshot
 from dkge_dist.kernels.hashing import digests
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.store.manifest import (
-    Entry,
     Manifest,
     ModelEntry,
     ModelManifest,
     PartEntry,
     SegmentEntry,
     SnapshotManifest,
+    parts_of,
 )
 from dkge_dist.store.models import check_model
-from dkge_dist.store.storage import StoreError, sha256_file
+from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import table_parts
 from dkge_dist.types import Split, Triples
@@ -47,20 +47,6 @@ class Checked:
     problems: list[Problem]
 
 
-def parts_of(value: object) -> Iterator[PartEntry]:
-    """Every part that a manifest names."""
-    if isinstance(value, PartEntry):
-        yield value
-    elif isinstance(value, list):
-        for item in value:
-            yield from parts_of(item)
-    elif isinstance(value, dict):
-        yield from parts_of(list(value.values()))
-    elif isinstance(value, Entry):
-        for name in type(value).model_fields:
-            yield from parts_of(getattr(value, name))
-
-
 def check(store: Store, progress: Callable[[int, int], None] | None = None) -> Checked:
     """Look at everything. What several versions share is looked at once and reported where it is first named."""
     checker = _Checker(store)
@@ -75,7 +61,7 @@ def check(store: Store, progress: Callable[[int, int], None] | None = None) -> C
 
 
 class _Checker:
-    """Remembers what was looked at: `sound` tells of every part, by digest, whether it is as it should be."""
+    """Remembers what was looked at: `sound` says of every part, by digest, whether its bytes are right."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -103,7 +89,7 @@ class _Checker:
         chain = self.store.chain(manifest)
         needed = [*parts_of(manifest), *parts_of([ancestor.snapshot for ancestor in chain])]
         if all(self.sound.get(part.digest) for part in needed):
-            # Of damaged arrays nobody should make anything.
+            # Damaged arrays are not given to kernels.
             yield from self._check_content(manifest)
 
     def _check_model(self, entry: ModelEntry) -> Iterator[str]:
@@ -131,16 +117,12 @@ class _Checker:
             return
         self.sound[part.digest] = False
         try:
-            path = self.store.storage.part_path(part.part)
-            found = sha256_file(path)
+            self.store.storage.verify(part.part)
         except (StoreError, OSError) as error:
             yield str(error)
             return
-        if found == part.digest:
-            self.sound[part.digest] = True
-            self.bytes += part.size
-        else:
-            yield f"part {path} is damaged: its bytes have checksum {found}"
+        self.sound[part.digest] = True
+        self.bytes += part.size
 
     def _check_content(self, manifest: SnapshotManifest) -> Iterator[str]:
         """What checksums of files cannot tell: that the parts fit together."""
@@ -150,12 +132,12 @@ class _Checker:
         snapshot = self.store.snapshot(manifest)
         broken = list(_check_triples(snapshot, with_degrees=manifest.snapshot.base is not None))
         if broken:
-            # Sums over rows that nobody has would tell nothing.
+            # Sums over rows that no label has would tell nothing.
             yield from broken
             return
         entry = manifest.snapshot
         whole = Diff.of([Change(snapshot.triples(split), Triples.empty()) for split in Split])
-        content = content_after(NOTHING, whole, *names)
+        content = content_after(EMPTY_CONTENT, whole, *names)
         if content != entry.content:
             yield f"snapshot {entry.name!r} has content {content}, its manifest says {entry.content}"
         told = (entry.train, entry.valid, entry.test, entry.entities, entry.relations)

@@ -1,23 +1,59 @@
-"""Vectors for other programs: Parquet, NumPy, safetensors or Zarr, in a folder that appears at once."""
+"""Vectors for other programs: Parquet, NumPy, safetensors or Zarr, in a folder that appears at once.
+
+Vectors are read and written some thousand rows at a time, so that a table never has to fit into memory (safetensors is
+the exception: its files are written in one go).
+"""
 
 from __future__ import annotations
 
 import json
 import secrets
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import safetensors.numpy
 
-from dkge_dist.store.tables import VALUE, block_rows, zarr_metadata
+from dkge_dist.store.manifest import TableEntry
+from dkge_dist.store.storage import Storage
+from dkge_dist.store.tables import VALUE, StoredTable, block_rows
 from dkge_dist.types import Array, UsageError
 
 Format = Literal["parquet", "npy", "safetensors", "zarr"]
+RUN_ROWS = 16_384
+
+
+class Rows(Protocol):
+    """Vectors that are read by slices: an array, or a table that is not in memory."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(Rows, dimension)."""
+
+    def __getitem__(self, rows: slice, /) -> Array:
+        """A run of vectors."""
+
+
+class TableRows:
+    """Some rows (ascending) of a stored table. Only the blocks of the slice that is asked for are read."""
+
+    def __init__(self, storage: Storage, entry: TableEntry, rows: Array) -> None:
+        self._table = StoredTable(storage, entry)
+        self._rows = rows
+        self.shape = (rows.shape[0], entry.dim)
+
+    def __getitem__(self, wanted: slice, /) -> Array:
+        rows = self._rows[wanted]
+        block = self._table.index.block
+        out = np.empty((rows.shape[0], self.shape[1]), VALUE)
+        for number in np.unique(rows // block):
+            begin, end = np.searchsorted(rows, (number * block, (number + 1) * block))
+            out[begin:end] = self._table.rows(int(number))[rows[begin:end] - number * block]
+        return out
 
 
 class Vectors(NamedTuple):
@@ -26,7 +62,11 @@ class Vectors(NamedTuple):
     noun: str
     rows: Array
     labels: Sequence[str]
-    values: Array
+    values: Rows
+
+    def runs(self, length: int = RUN_ROWS) -> Iterator[slice]:
+        """Where one run of rows after the other is."""
+        return (slice(first, first + length) for first in range(0, len(self.rows), length))
 
 
 def write_vectors(out: Path, format: Format, vectors: Sequence[Vectors]) -> list[str]:
@@ -47,46 +87,58 @@ def write_vectors(out: Path, format: Format, vectors: Sequence[Vectors]) -> list
 
 
 def _parquet(folder: Path, vectors: Sequence[Vectors]) -> None:
-    for noun, rows, labels, values in vectors:
-        flat = pa.array(np.ascontiguousarray(values, np.float32).reshape(-1))
-        columns = {
-            "label": pa.array(labels, pa.large_string()),
-            "row": pa.array(rows.astype(np.int32)),
-            "vector": pa.FixedSizeListArray.from_arrays(flat, values.shape[1]),
-        }
-        pq.write_table(pa.table(columns), folder / f"{noun}.parquet")
+    for some in vectors:
+        dim = some.values.shape[1]
+        schema = pa.schema(
+            {"label": pa.large_string(), "row": pa.int32(), "vector": pa.list_(pa.float32(), dim)}.items()
+        )
+        with pq.ParquetWriter(folder / f"{some.noun}.parquet", schema) as writer:
+            for run in some.runs():
+                flat = pa.array(np.ascontiguousarray(some.values[run], np.float32).reshape(-1))
+                columns = {
+                    "label": pa.array(some.labels[run], pa.large_string()),
+                    "row": pa.array(some.rows[run].astype(np.int32)),
+                    "vector": pa.FixedSizeListArray.from_arrays(flat, dim),
+                }
+                writer.write_table(pa.table(columns, schema))
 
 
 def _npy(folder: Path, vectors: Sequence[Vectors]) -> None:
-    for noun, _, labels, values in vectors:
-        np.save(folder / f"{noun}.npy", values, allow_pickle=False)
-        _labels(folder, noun, labels)
+    for some in vectors:
+        into = np.lib.format.open_memmap(folder / f"{some.noun}.npy", "w+", VALUE, some.values.shape)
+        for run in some.runs():
+            into[run] = some.values[run]
+        into.flush()
+        _labels(folder, some)
 
 
 def _safetensors(folder: Path, vectors: Sequence[Vectors]) -> None:
-    tensors = {v.noun: np.ascontiguousarray(v.values, np.float32) for v in vectors}
+    tensors = {some.noun: np.ascontiguousarray(some.values[:], np.float32) for some in vectors}
     safetensors.numpy.save_file(tensors, folder / "vectors.safetensors")
-    for noun, _, labels, _ in vectors:
-        _labels(folder, noun, labels)
+    for some in vectors:
+        _labels(folder, some)
 
 
 def _zarr(folder: Path, vectors: Sequence[Vectors]) -> None:
-    for noun, _, labels, values in vectors:
-        block = block_rows(values.shape[0])
-        chunks = folder / noun / "c"
-        chunks.mkdir(parents=True)
-        (folder / noun / "zarr.json").write_bytes(zarr_metadata(values.shape[0], values.shape[1], block, {}))
-        for number, first in enumerate(range(0, values.shape[0], block)):
-            chunk = np.zeros((block, values.shape[1]), VALUE)
-            chunk[: values.shape[0] - first] = values[first : first + block]
-            (chunks / str(number)).mkdir()
-            (chunks / str(number) / "0").write_bytes(chunk.tobytes())
-        _labels(folder, noun, labels)
+    """A group with an array for each kind, uncompressed: random bits of vectors do not get smaller."""
+    import zarr  # Here, because it takes most of a second that other formats need not wait for.
+
+    group = zarr.create_group(folder, zarr_format=3)
+    for some in vectors:
+        rows, dim = some.values.shape
+        block = block_rows(rows)
+        array = group.create_array(
+            some.noun, shape=(rows, dim), chunks=(block, dim), dtype=VALUE, compressors=None, fill_value=0.0
+        )
+        for run in some.runs(block):
+            array[run] = some.values[run]
+        _labels(folder, some)
 
 
-def _labels(folder: Path, noun: str, labels: Sequence[str]) -> None:
+def _labels(folder: Path, vectors: Vectors) -> None:
     """As a JSON list, since labels may hold tabs and line ends."""
-    (folder / f"{noun}.json").write_text(json.dumps(list(labels), ensure_ascii=False, indent=0), encoding="utf-8")
+    text = json.dumps(list(vectors.labels), ensure_ascii=False, indent=0)
+    (folder / f"{vectors.noun}.json").write_text(text, encoding="utf-8")
 
 
 WRITERS = {"parquet": _parquet, "npy": _npy, "safetensors": _safetensors, "zarr": _zarr}

@@ -1,4 +1,4 @@
-"""Ingest: a source becomes the next snapshot of a store, all of it or nothing."""
+"""Ingest: a source becomes the next snapshot of a store, all of it or nothing. In: Source, Store. Out: Ingested."""
 
 from __future__ import annotations
 
@@ -7,47 +7,35 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
-from pathlib import Path
+from typing import Any
 
-from dkge_dist.graph.content import NOTHING, content_after
+from dkge_dist.graph.content import EMPTY_CONTENT, content_after
 from dkge_dist.graph.dictionary import Dictionary, Segment
 from dkge_dist.graph.diff import Diff
-from dkge_dist.graph.encode import Encoded, columns_look_swapped, encode
+from dkge_dist.graph.encode import encode
 from dkge_dist.graph.holdout import HeldOut
 from dkge_dist.graph.snapshot import Base, Snapshot
-from dkge_dist.graph.source_diff import SnapshotDiff, by_change, by_splits, by_union
+from dkge_dist.graph.source_diff import diff_of_changes, diff_of_snapshot, diff_of_splits
 from dkge_dist.graph.sources.base import Rejects, Source, SourceError
-from dkge_dist.kernels.triples import canonical, distinct_rows, minus
+from dkge_dist.store.guards import Draft, Names, refuse_other_parent, refuse_suspicious
 from dkge_dist.store.manifest import BaseEntry, CurrentEntry, SegmentEntry, SnapshotEntry, SnapshotManifest
 from dkge_dist.store.parts import save_base, save_change, save_segment
-from dkge_dist.store.storage import Staging, StoreError
+from dkge_dist.store.storage import Staging
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import block_rows
-from dkge_dist.types import Array, DkgeError, Split, Triples, UsageError
+from dkge_dist.types import Split, UsageError
 
-TRUNCATED_SHARE = 0.1
-SHARED_SHARE = 0.01
 FOLD_AFTER_NIGHTS = 32
 FOLD_AT_SHARE = 0.25
 MAX_NAME_LENGTH = 200
-
-Names = tuple[Dictionary, Dictionary]
-
-
-class SuspiciousSourceError(DkgeError):
-    """A source that can be read but looks wrong; `--force` takes it all the same."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(f"{message}. If that is right, say --force")
 
 
 @dataclass(frozen=True)
 class IngestOptions:
     """What a user may say about an ingest beside the source itself.
 
-    `onto` is the snapshot (name or version number) that has to be in force for the source to follow it.
+    `onto` is the snapshot (name or version number) that has to be current for the source to follow it.
     """
 
     name: str | None = None
@@ -59,18 +47,22 @@ class IngestOptions:
 
 @dataclass(frozen=True)
 class Ingested:
-    """What an ingest did. `unchanged`: the store held just this already and no version was made."""
+    """What an ingest did. `unchanged`: the store held just this already and no version was made.
+
+    `before` and `snapshot` are the current snapshot before and after it, `names` entities and relations as the store
+    now has them: an update needs nothing from disk. `rejects` says where the refused lines are.
+    """
 
     manifest: SnapshotManifest
     diff: Diff
+    before: Snapshot
+    snapshot: Snapshot
+    names: Names
     unchanged: bool
     lines: int
     counts: dict[str, int]
     bytes_written: int = 0
-    rejects: Path | None = None
-    before: Snapshot = field(default_factory=Snapshot.nothing)
-    snapshot: Snapshot = field(default_factory=Snapshot.nothing)
-    names: Names = field(default_factory=lambda: (Dictionary(), Dictionary()))
+    rejects: str | None = None
 
 
 def ingest(
@@ -80,85 +72,93 @@ def ingest(
     progress: Callable[[int, int], None] | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Ingested:
-    """Make the next snapshot of the store at `path` out of `source`. On any error the store is as before."""
+    """Make the next snapshot of a store out of `source`. On any error the store is as before."""
     options = options or IngestOptions()
     _check_usage(source, options)
     began = clock()
-    head = store.head()
-    if head is None and source.is_change:
-        raise SourceError(f"{source.path}: a change needs a snapshot to change, and {store.path} holds none yet")
-    before = store.current_snapshot()
-    parent = store.snapshot(before, head)
-    names = store.dictionaries(head)
     rejects = Rejects(options.max_bad_lines)
-
-    encoded = encode(source, *names, rejects, progress)
-    snapshot_diff = _succeed(source, parent, encoded, options.held_out, names, partial(store.was_trained, before))
+    draft = _read(store, source, options.held_out, rejects, progress)
     if not options.force:
-        _refuse_suspicious(source, parent, encoded, snapshot_diff)
-        _look_for_another_parent(source, store, before, encoded, snapshot_diff, names)
-
-    content = content_after(before.snapshot.content if before else NOTHING, snapshot_diff.diff, *names)
-    counts = dict(snapshot_diff.counts + source.counts + Counter(bad_lines=len(rejects.lines)))
-    known = _already_there(store, before, options.name, content)
+        refuse_suspicious(draft, store)
+    diff, lines = draft.change.diff, draft.encoded.count
+    content = content_after(draft.current.snapshot.content if draft.current else EMPTY_CONTENT, diff, *draft.names)
+    counts = dict(draft.change.counts + source.counts + Counter(bad_lines=len(rejects.lines)))
+    known = _already_there(store, draft.current, options.name, content)
     if known is not None:
         kept = _save_rejects(store, known.version, rejects)
-        return Ingested(known, Diff.none(), True, encoded.count, counts, rejects=kept)
+        # Labels of triples that change nothing are not stored, so they have no rows.
+        names = _with_segments(draft.names, [dictionary.segments for dictionary in draft.names])
+        return Ingested(known, Diff.none(), draft.before, draft.before, names, True, lines, counts, rejects=kept)
     if options.onto is not None:
-        _refuse_other_parent(source, store, before, options.onto)
+        refuse_other_parent(draft, store, options.onto)
 
+    # The version follows the head that was read: if another writer has published since, the number is taken.
+    version = draft.head.version + 1 if draft.head else 1
+    facts = {
+        "name": options.name or _free_name(store, source.name, version),
+        "format": source.format,
+        "given_splits": source.brings_splits,
+        "content": content,
+        "counts": counts,
+    }
+    snapshot = draft.before.after(diff, len(draft.names[0]), len(draft.names[1]))
+    names = _with_segments(draft.names, [dictionary.grown for dictionary in draft.names])
     store.ensure()
     with store.storage.staging() as staging:
-        snapshot = parent.after(snapshot_diff.diff, len(names[0]), len(names[1]))
-        version = head.version + 1 if head else 1
-        facts = {
-            "name": options.name or _free_name(store, source.name, version),
-            "format": source.format,
-            "given_splits": source.brings_splits,
-            "content": content,
-            "counts": counts,
-        }
-        entry = _save_snapshot(store, staging, before, snapshot, snapshot_diff.diff).model_copy(update=facts)
-        current = head.current if head else CurrentEntry(snapshot=version, model=None)
-        manifest = SnapshotManifest(
-            version=version,
-            parent=store.checksum(head.version) if head else None,
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            seconds=round(clock() - began, 3),
-            block_rows=head.block_rows if head else block_rows(len(names[0])),
-            entity_segments=_save_segments(staging, names[0], head.entity_segments if head else []),
-            relation_segments=_save_segments(staging, names[1], head.relation_segments if head else []),
-            current=current.model_copy(update={"snapshot": version}),
-            snapshot=entry,
-        )
+        entry = _save_snapshot(store, staging, draft.current, snapshot, diff).model_copy(update=facts)
+        brought = _save_labels(staging, draft, names)
+        following = store.following(draft.head, round(clock() - began, 3))
+        manifest = SnapshotManifest(**{**following, **brought}, current=_current(draft, version), snapshot=entry)
         store.publish(manifest)
-    kept = _save_rejects(store, version, rejects)
-    grown = (Dictionary(names[0].grown, "entity"), Dictionary(names[1].grown, "relation"))
-    return Ingested(
-        manifest, snapshot_diff.diff, False, encoded.count, counts, staging.written, kept, parent, snapshot, grown
-    )
+    kept = _save_rejects(store, manifest.version, rejects)
+    return Ingested(manifest, diff, draft.before, snapshot, names, False, lines, counts, staging.written, kept)
 
 
-def _succeed(
+def _read(
+    store: Store,
     source: Source,
-    parent: Snapshot,
-    encoded: Encoded,
     held_out: HeldOut,
-    names: Names,
-    trained: Callable[[Triples], Array],
-) -> SnapshotDiff:
-    """What the source says, as a diff to the parent."""
+    rejects: Rejects,
+    progress: Callable[[int, int], None] | None,
+) -> Draft:
+    """Read the source, and compare it with the current snapshot."""
+    head = store.head()
+    if head is None and source.is_change:
+        raise SourceError(f"{source.path}: a change needs a snapshot to change, and {store} holds none yet")
+    current = store.snapshot_manifest(head.current.snapshot) if head else None
+    before = store.snapshot(current, head)
+    names = store.dictionaries(head)
+    encoded = encode(source, *names, rejects, progress)
+    train, trained = encoded.splits[Split.TRAIN], partial(store.was_trained, current)
     if source.is_change:
-        return by_change(parent, encoded.splits[Split.TRAIN], encoded.deleted, held_out, names, trained)
-    if source.brings_splits:
-        return by_splits(parent, encoded.splits)
-    return by_union(parent, encoded.splits[Split.TRAIN], held_out, names, trained)
+        change = diff_of_changes(before, train, encoded.deleted, held_out, names, trained)
+    elif source.brings_splits:
+        change = diff_of_splits(before, encoded.splits)
+    else:
+        change = diff_of_snapshot(before, train, held_out, names, trained)
+    return Draft(source, encoded, names, head, current, before, change)
 
 
-def _refuse_suspicious(source: Source, parent: Snapshot, encoded: Encoded, snapshot_diff: SnapshotDiff) -> None:
-    _look_for_swapped_columns(source, encoded, parent)
-    _look_for_another_graph(source, encoded, parent)
-    _look_for_truncation(source, parent, snapshot_diff.diff)
+def _with_segments(names: Names, segments: list[list[Segment]]) -> Names:
+    """The same dictionaries with other segments."""
+    entities, relations = (Dictionary(some, kind.noun) for kind, some in zip(names, segments, strict=True))
+    return entities, relations
+
+
+def _save_labels(staging: Staging, draft: Draft, names: Names) -> dict[str, Any]:
+    """Write new labels. What the version says about its dictionaries; the first one fixes the rows of a block."""
+    head = draft.head
+    stored = (head.entity_segments, head.relation_segments) if head else ([], [])
+    entities, relations = (_save_segments(staging, *kind) for kind in zip(draft.names, names, stored, strict=True))
+    rows = head.block_rows if head else block_rows(len(names[0]))
+    return {"block_rows": rows, "entity_segments": entities, "relation_segments": relations}
+
+
+def _current(draft: Draft, version: int) -> CurrentEntry:
+    """The new snapshot, and the model that was current before."""
+    if draft.head is None:
+        return CurrentEntry(snapshot=version, model=None)
+    return draft.head.current.model_copy(update={"snapshot": version})
 
 
 def _check_usage(source: Source, options: IngestOptions) -> None:
@@ -172,94 +172,6 @@ def _check_usage(source: Source, options: IngestOptions) -> None:
         raise UsageError(f"{source.path} brings its own splits: --valid and --test do not go with it")
 
 
-def _look_for_swapped_columns(source: Source, encoded: Encoded, parent: Snapshot) -> None:
-    if columns_look_swapped(encoded, parent.relation_rows):
-        raise SuspiciousSourceError(
-            f"{source.path}: the relation column holds many more different labels than heads or tails: "
-            "columns look swapped (expected head, relation, tail)"
-        )
-
-
-def _look_for_another_graph(source: Source, encoded: Encoded, parent: Snapshot) -> None:
-    if source.is_change or not parent.triple_count:
-        return
-    ends = [column for triples in encoded.splits for column in (triples.head, triples.tail)]
-    rows = _distinct(ends)
-    shared = int((rows < parent.entity_rows).sum())
-    if shared < SHARED_SHARE * min(rows.shape[0], parent.entity_rows):
-        raise SuspiciousSourceError(
-            f"{source.path}: only {shared:,} of its {rows.shape[0]:,} entities are known here: "
-            "this looks like a different graph"
-        )
-
-
-def _distinct(columns: list[Array]) -> Array:
-    return distinct_rows(Triples.concat([Triples(column, column, column) for column in columns]).head)
-
-
-def _look_for_truncation(source: Source, parent: Snapshot, diff: Diff) -> None:
-    deleted = _gone(diff)
-    if deleted > TRUNCATED_SHARE * parent.triple_count:
-        raise SuspiciousSourceError(
-            f"{source.path}: deletes {deleted:,} of the {parent.triple_count:,} triples of the snapshot before, "
-            f"over {TRUNCATED_SHARE:.0%}: this looks like a truncated dump"
-        )
-
-
-def _gone(diff: Diff) -> int:
-    """How many triples are in no split any more. Those that go from one split to another are still there."""
-    deleted = Triples.concat([change.deleted for change in diff.splits])
-    if not deleted.count:
-        return 0
-    added = Triples.concat([change.added for change in diff.splits])
-    return minus(canonical(deleted), canonical(added)).count
-
-
-def _refuse_other_parent(source: Source, store: Store, before: SnapshotManifest | None, onto: str) -> None:
-    """A night that somebody says follows another snapshot than the one in force."""
-    wanted = store.find_snapshot(onto)
-    if before is None or wanted.version != before.version:
-        raise StoreError(
-            f"{source.path}: is to follow {_called(wanted)}, but {_called(before)} is in force in {store.path}; "
-            "nothing was changed"
-        )
-
-
-def _called(manifest: SnapshotManifest | None) -> str:
-    return f"snapshot {manifest.snapshot.name!r} (version {manifest.version})" if manifest else "no snapshot"
-
-
-def _look_for_another_parent(
-    source: Source,
-    store: Store,
-    before: SnapshotManifest | None,
-    encoded: Encoded,
-    snapshot_diff: SnapshotDiff,
-    names: Names,
-) -> None:
-    """A change that finds nothing of what it deletes, unless it is one that was ingested before: that does nothing."""
-    absent = snapshot_diff.counts["already_absent"]
-    if not absent or any(change.deleted.count for change in snapshot_diff.diff.splits):
-        return
-    stored = [sum(segment.count for segment in dictionary.segments) for dictionary in names]
-    if not (snapshot_diff.diff.is_empty and stored == [len(dictionary) for dictionary in names]):
-        gone = canonical(encoded.splits[Split.TRAIN].take(encoded.deleted))
-        fits = next((other for other in store.snapshots() if other != before and _holds(store, other, gone)), None)
-        raise SuspiciousSourceError(
-            f"{source.path}: none of the {absent:,} triples it deletes is in {_called(before)}, which is in force: "
-            f"this looks like a change to another snapshot{f', such as {_called(fits)}' if fits else ''}"
-        )
-
-
-def _holds(store: Store, manifest: SnapshotManifest, triples: Triples) -> bool:
-    """Are all of the triples in a snapshot?"""
-    if manifest.version in store.cleared():
-        return False
-    snapshot = store.snapshot(manifest)
-    found = [snapshot.contains(split, triples) for split in Split]
-    return bool((found[0] | found[1] | found[2]).all())
-
-
 def _already_there(
     store: Store, before: SnapshotManifest | None, name: str | None, content: str
 ) -> SnapshotManifest | None:
@@ -268,9 +180,7 @@ def _already_there(
         return before if before is not None and before.snapshot.content == content else None
     taken = store.snapshot_named(name)
     if taken is not None and taken.snapshot.content != content:
-        raise UsageError(
-            f"{store.path}: the name {name!r} is taken by version {taken.version}, which holds other triples"
-        )
+        raise UsageError(f"{store}: the name {name!r} is taken by version {taken.version}, which holds other triples")
     return taken
 
 
@@ -300,7 +210,7 @@ def _save_snapshot(
         entities=(before.snapshot.entities if before else 0) + came,
         relations=(before.snapshot.relations if before else 0) + relations_came,
         **{split.label: snapshot.count(split) for split in Split},
-        content=NOTHING,
+        content=EMPTY_CONTENT,
         diff=diff.counts(),
         counts={},
     )
@@ -312,18 +222,17 @@ def _fold(store: Store, before: SnapshotManifest, snapshot: Snapshot) -> bool:
     return changed > FOLD_AT_SHARE * whole or len(store.chain(before)) >= FOLD_AFTER_NIGHTS
 
 
-def _save_segments(staging: Staging, names: Dictionary, stored: list[SegmentEntry]) -> list[SegmentEntry]:
+def _save_segments(
+    staging: Staging, before: Dictionary, grown: Dictionary, stored: list[SegmentEntry]
+) -> list[SegmentEntry]:
     """Write the segments that are new; those that were there already keep their parts."""
-    grown: list[Segment] = names.grown
-    kept = sum(1 for old, new in zip(names.segments, grown, strict=False) if old is new)
-    return stored[:kept] + [save_segment(staging, segment) for segment in grown[kept:]]
+    kept = sum(1 for old, new in zip(before.segments, grown.segments, strict=False) if old is new)
+    return stored[:kept] + [save_segment(staging, segment) for segment in grown.segments[kept:]]
 
 
-def _save_rejects(store: Store, version: int, rejects: Rejects) -> Path | None:
+def _save_rejects(store: Store, version: int, rejects: Rejects) -> str | None:
     if not rejects.lines:
         return None
-    path = store.path / "rejects" / f"{version:08d}.txt"
-    path.parent.mkdir(exist_ok=True)
     # Paths may hold bytes that are not UTF-8; they stay what they are.
-    path.write_text("\n".join(rejects.lines) + "\n", encoding="utf-8", errors="surrogateescape")
-    return path
+    data = ("\n".join(rejects.lines) + "\n").encode("utf-8", "surrogateescape")
+    return store.storage.replace(f"rejects/{version:08d}.txt", data)

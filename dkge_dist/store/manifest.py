@@ -5,21 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+import pydantic
+from pydantic import AfterValidator, BaseModel, ConfigDict, Strict, ValidationError
 
 from dkge_dist.store.storage import Blob, StoreError
+from dkge_dist.types import Field
 
 FORMAT = 1
 SEAL = re.compile(rb'\{\n "sha256": "([0-9a-f]{64})",\n')
 
-Count = Annotated[int, Field(ge=0)]
-Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Count = Annotated[int, pydantic.Field(ge=0)]
+Digest = Annotated[str, pydantic.Field(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Entry(BaseModel):
-    """A part of a manifest."""
+    """A value in a manifest, or a manifest."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -33,7 +36,7 @@ class PartEntry(Entry):
 
     @property
     def part(self) -> Blob:
-        """What the storage knows it by."""
+        """As the storage knows it."""
         return Blob(self.digest, self.size)
 
 
@@ -67,7 +70,7 @@ class SnapshotEntry(Entry):
     `diff` sums up the change to the parent, `counts` what the ingest noticed (duplicates, dangling keys and the like).
     """
 
-    name: Annotated[str, Field(min_length=1)]
+    name: Annotated[str, pydantic.Field(min_length=1)]
     parent: Count | None
     base: BaseEntry | None
     change: ChangeEntry | None
@@ -78,7 +81,7 @@ class SnapshotEntry(Entry):
     train: Count
     valid: Count
     test: Count
-    content: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    content: Annotated[str, pydantic.Field(pattern=r"^[0-9a-f]{32}$")]
     diff: dict[str, int]
     counts: dict[str, int]
 
@@ -96,18 +99,30 @@ class TableEntry(Entry):
     deltas: list[PartEntry]
 
 
-class ModelEntry(Entry):
-    """What was learnt of one snapshot: tables of entities and relations by field, and dense parameters.
+def _complete(tables: dict[Field, TableEntry]) -> dict[Field, TableEntry]:
+    missing = [field.value for field in Field if field not in tables]
+    if missing:
+        raise ValueError(f"a model without {missing[0]} vectors")
+    return tables
 
-    `snapshot` and `parent` are version numbers: of what it was learnt from, and of the model that it was updated from.
-    `updates` counts those since the tables were written whole.
+
+# JSON has strings for keys: there they are no instances of Field yet, which a strict model would ask for.
+TablesEntry = Annotated[dict[Annotated[Field, Strict(False)], TableEntry], AfterValidator(_complete)]
+"""All tables of entities, or of relations."""
+
+
+class ModelEntry(Entry):
+    """What was learnt from one snapshot: tables of entities and relations, and dense parameters.
+
+    `snapshot` and `parent` are version numbers: of the snapshot, and of the model that this one was updated from.
+    `updates` counts the updates since the tables were last written in full.
     """
 
     snapshot: Count
     parent: Count | None
     settings: dict[str, Any]
-    entities: dict[str, TableEntry]
-    relations: dict[str, TableEntry]
+    entities: TablesEntry
+    relations: TablesEntry
     dense: PartEntry
     history: PartEntry
     metrics: dict[str, float]
@@ -116,21 +131,21 @@ class ModelEntry(Entry):
 
 
 class CurrentEntry(Entry):
-    """What is in force once this version is the head: a snapshot, a model, and which old versions were cleared away."""
+    """What is current while this version is the head: a snapshot, a model, and which versions were cleared away."""
 
-    snapshot: Annotated[int, Field(ge=1)]
+    snapshot: Annotated[int, pydantic.Field(ge=1)]
     model: Count | None
     cleared: list[int] = []
 
 
 class Manifest(Entry):
-    """A version. Its number is the fence against stale writers, `parent` ties it to the history before it.
+    """A version. Its number is the fence against stale writers; `parent` is the checksum of the version before.
 
-    Every version carries the whole dictionary of its time, whatever its kind: rows are for ever, also over a rollback.
+    Every version carries the whole dictionary of its time, whatever its kind: rows are permanent, also over a rollback.
     """
 
     format: int = FORMAT
-    version: Annotated[int, Field(ge=1)]
+    version: Annotated[int, pydantic.Field(ge=1)]
     kind: str
     parent: Digest | None
     created: str
@@ -170,10 +185,10 @@ class ModelManifest(Manifest):
 
 
 class RollbackManifest(Manifest):
-    """A version that brings back what was in force at an earlier one."""
+    """A version that makes current again what was current at an earlier one."""
 
     kind: Literal["rollback"] = "rollback"
-    to: Annotated[int, Field(ge=1)]
+    to: Annotated[int, pydantic.Field(ge=1)]
 
 
 class ClearManifest(Manifest):
@@ -194,7 +209,7 @@ KINDS: dict[str, type[Manifest]] = {
 def sealed(content: str) -> bytes:
     """An indented JSON object that opens with the checksum of everything after it.
 
-    The newest version needs it: older ones have a child that vouches for them.
+    The newest version needs it: of every other one, the next version holds the checksum.
     """
     body = content.removeprefix("{\n").encode() + b"\n"
     return b'{\n "sha256": "%s",\n' % hashlib.sha256(body).hexdigest().encode() + body
@@ -216,7 +231,7 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         raise StoreError(f"{where}: damaged or altered: its bytes are not those of the checksum that it opens with")
     del content["sha256"]
     if content.get("kind") == "snapshot":
-        # Stores from before there were models do not say which one is in force: none.
+        # The first stores had no models and did not say what is current: the snapshot itself.
         content.setdefault("current", {"snapshot": content.get("version"), "model": None})
     try:
         kind = KINDS.get(str(content.get("kind")))
@@ -229,3 +244,17 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         first = error.errors()[0]
         key = ".".join(str(place) for place in first["loc"])
         raise StoreError(f"{where}: not a manifest of this program: {key}: {first['msg']}") from None
+
+
+def parts_of(value: object) -> Iterator[PartEntry]:
+    """Every part that a manifest, or a value in one, names."""
+    if isinstance(value, PartEntry):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from parts_of(item)
+    elif isinstance(value, dict):
+        yield from parts_of(list(value.values()))
+    elif isinstance(value, Entry):
+        for name in type(value).model_fields:
+            yield from parts_of(getattr(value, name))

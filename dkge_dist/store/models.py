@@ -1,8 +1,9 @@
-"""Model versions: what was learnt, to parts and back. Tables are named by field: knowledge, context, joint."""
+"""Model versions: saved as parts, published on top of the head, compacted, checked."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,28 +17,18 @@ from dkge_dist.store.store import NumberTakenError, Store
 from dkge_dist.store.tables import block_rows, load_table, save_bytes, save_delta, save_table
 from dkge_dist.types import ROW, Array, Field
 
-FIELDS = tuple(Field)
-Tables = dict[str, TableEntry]
-Deltas = dict[str, list[PartEntry]]
-"""By field: the parts that an update wrote, one a writer, of rows that no other of them has."""
+Tables = dict[Field, TableEntry]
+Deltas = dict[Field, list[PartEntry]]
+"""By field: the parts that an update wrote, one for each writer, of rows that no other of them has."""
 COMPACT_AFTER_NIGHTS = 32
 COMPACT_AT_SHARE = 0.25
 COMPACT_FROM_ROWS = 1024
-"""Tables smaller than this are read in no time, however many deltas they have."""
-
-
-@dataclass(frozen=True)
-class ModelWeights:
-    """A model in memory: tables by field, dense parameters by name."""
-
-    entities: dict[str, Array]
-    relations: dict[str, Array]
-    dense: dict[str, Array]
+"""Smaller tables are read at once, however many deltas they have."""
 
 
 @dataclass(frozen=True)
 class ModelMetadata:
-    """What a model version says of itself: settings, validation metrics, facts of the run, metrics over time."""
+    """What a manifest says about a model: settings, validation metrics, facts of the run, metrics by epoch."""
 
     settings: dict[str, Any]
     metrics: dict[str, float]
@@ -45,15 +36,15 @@ class ModelMetadata:
     history: list[dict[str, Any]]
 
 
-def save_small(staging: Staging, values: dict[str, Array]) -> Tables:
+def save_small(staging: Staging, values: Mapping[Field, Array]) -> Tables:
     """Write the tables of relations: few rows, in blocks of a size that suits them."""
-    return {field: save_table(staging, values[field], block_rows(values[field].shape[0])) for field in FIELDS}
+    return {field: save_table(staging, values[field], block_rows(values[field].shape[0])) for field in Field}
 
 
 def save_model(
     staging: Staging, snapshot: int, tables: tuple[Tables, Tables], dense: dict[str, Array], about: ModelMetadata
 ) -> ModelEntry:
-    """Write the rest of a model whose tables are written; `snapshot` is the version that it was learnt from."""
+    """Write the rest of a model whose tables are written; `snapshot` is the version of what it was learnt from."""
     return ModelEntry(
         snapshot=snapshot,
         parent=None,
@@ -79,10 +70,10 @@ def save_update(
     deltas: tuple[Deltas, Deltas],
     about: ModelMetadata,
 ) -> ModelEntry:
-    """Write what an update changed; everything else is referred to. `rows` counts entities and relations now."""
+    """Write what an update changed; the rest is that of its parent. `rows` counts entities and relations now."""
     tables = []
     for count, before, changed in zip(rows, (parent.model.entities, parent.model.relations), deltas, strict=True):
-        tables.append({field.value: _after(staging, before[field], count, changed.get(field, [])) for field in FIELDS})
+        tables.append({field: _grown(staging, before[field], count, changed.get(field, [])) for field in Field})
     return ModelEntry(
         snapshot=snapshot,
         parent=parent.version,
@@ -97,8 +88,8 @@ def save_update(
     )
 
 
-def _after(staging: Staging, before: TableEntry, rows: int, written: list[PartEntry]) -> TableEntry:
-    """A table with more deltas; rows that nobody wrote to yet are zeros. An empty delta says that it only grew."""
+def _grown(staging: Staging, before: TableEntry, rows: int, written: list[PartEntry]) -> TableEntry:
+    """A table with more deltas. New rows that none of them has are zeros; an empty delta marks a table that grew."""
     rows = max(rows, before.rows)
     if rows > before.rows and not written:
         written = [save_delta(staging, np.empty(0, ROW), np.empty((0, before.dim), np.float32))]
@@ -117,7 +108,7 @@ def wants_compaction(entry: ModelEntry) -> bool:
 
 
 def save_compact(store: Store, staging: Staging, model: ModelManifest) -> ModelEntry:
-    """The same model with its deltas folded into new bases; one table is in memory at a time."""
+    """Write the same model with its deltas folded into new bases; one table is in memory at a time."""
     entry = model.model
     folded = []
     for tables, block in ((entry.entities, model.block_rows), (entry.relations, None)):
@@ -132,13 +123,13 @@ def save_compact(store: Store, staging: Staging, model: ModelManifest) -> ModelE
 
 
 class ModelReplacedError(StoreError):
-    """Another model came into force while this one was learnt from the one before."""
+    """Another model became current while this one was learnt from the one before."""
 
 
 def publish_model(store: Store, entry: ModelEntry, seconds: float, instead_of: int | None = None) -> ModelManifest:
     """Make a saved model the next version, on top of whatever was published while it was learnt.
 
-    One that goes on from another takes the place of `instead_of`: the model that was in force when that was begun.
+    A model that was updated from another replaces `instead_of`: the one that was current when the update began.
     """
     while True:
         head = store.head()
@@ -146,20 +137,20 @@ def publish_model(store: Store, entry: ModelEntry, seconds: float, instead_of: i
         gone = [number for number in (entry.snapshot, entry.parent) if number in head.current.cleared]
         if gone:
             raise StoreError(
-                f"{store.path}: version {gone[0]}, which this model stands on, was cleared away meanwhile by "
+                f"{store}: version {gone[0]}, which this model stands on, was cleared away meanwhile by "
                 "`dkge gc`; nothing was changed"
             )
         if instead_of is not None and head.current.model != instead_of:
             raise ModelReplacedError(
-                f"{store.path}: version {head.current.model} came into force while version {instead_of} was being "
-                "updated; nothing was changed"
+                f"{store}: version {head.current.model} became current while version {instead_of} was being updated; "
+                "nothing was changed"
             )
         current = head.current.model_copy(update={"model": head.version + 1})
         manifest = ModelManifest(**store.following(head, seconds), current=current, model=entry)
         try:
             store.publish(manifest)
         except NumberTakenError:
-            # An ingest came in between. It does not touch what was learnt, which may be the work of days.
+            # Another version came in between. It does not touch what was learnt, which may be the work of days.
             continue
         return manifest
 
@@ -174,28 +165,8 @@ def load_dense(store: Store, part: PartEntry) -> dict[str, Array]:
     return tensors
 
 
-def load_learnt(store: Store, entry: ModelEntry, fields: tuple[str, ...] = FIELDS) -> ModelWeights:
-    """The tables of some fields, and the dense parameters."""
-    kinds = []
-    for tables in (entry.entities, entry.relations):
-        missing = [field for field in fields if field not in tables]
-        if missing:
-            raise StoreError(f"{store.path}: a model without {missing[0]} vectors")
-        kinds.append({field: load_table(store.storage, tables[field]) for field in fields})
-    return ModelWeights(kinds[0], kinds[1], load_dense(store, entry.dense))
-
-
-def load_history(store: Store, entry: ModelEntry) -> list[dict[str, Any]]:
-    """Metrics over time, as they were logged."""
-    path = store.storage.part_path(entry.history.part)
-    try:
-        return [json.loads(line) for line in path.read_bytes().splitlines()]
-    except ValueError as error:
-        raise StoreError(f"part {path} is damaged: {error}") from None
-
-
 def check_model(store: Store, entry: ModelEntry) -> list[str]:
-    """What is wrong with a model whose parts are all sound: shapes that do not fit, values that are no numbers."""
+    """What is wrong with a model whose parts are all sound: shapes that do not fit, values that are not finite."""
     problems = []
     dims = {table.dim for tables in (entry.entities, entry.relations) for table in tables.values()}
     rows = [{table.rows for table in tables.values()} for tables in (entry.entities, entry.relations)]

@@ -15,7 +15,7 @@ from dkge_dist.graph.snapshot import Base, Degrees
 from dkge_dist.kernels.labels import LabelTable
 from dkge_dist.store.columns import read_columns, read_numbers, write_columns
 from dkge_dist.store.manifest import BaseEntry, ChangeEntry, PartEntry, SegmentEntry
-from dkge_dist.store.storage import LocalStorage, Staging, StoreError
+from dkge_dist.store.storage import Staging, Storage, StoreError
 from dkge_dist.types import ROW, Array, Split, Triples
 
 LABEL_TYPES = {"label": pa.large_string(), "digest": pa.uint64()}
@@ -45,7 +45,7 @@ def save_segment(staging: Staging, segment: Segment) -> SegmentEntry:
     )
 
 
-def load_segment(storage: LocalStorage, entry: SegmentEntry, first_row: int) -> Segment:
+def load_segment(storage: Storage, entry: SegmentEntry, first_row: int) -> Segment:
     """Map a run of the dictionary."""
     path = storage.part_path(entry.labels.part)
     label, digest = read_columns(path, LABEL_TYPES, entry.labels.rows)
@@ -64,7 +64,7 @@ def save_base(staging: Staging, base: Base) -> BaseEntry:
     return BaseEntry(train=train, valid=valid, test=test, entity_degrees=degrees[0], relation_degrees=degrees[1])
 
 
-def load_base(storage: LocalStorage, entry: BaseEntry) -> Base:
+def load_base(storage: Storage, entry: BaseEntry) -> Base:
     """Map a snapshot in full."""
 
     def triples(part: PartEntry) -> Triples:
@@ -95,7 +95,7 @@ def save_change(staging: Staging, diff: Diff) -> ChangeEntry:
     return ChangeEntry(triples=add_part(staging, columns), rows=add_part(staging, rows))
 
 
-def load_change(storage: LocalStorage, entry: ChangeEntry) -> Diff:
+def load_change(storage: Storage, entry: ChangeEntry) -> Diff:
     """Read a diff."""
     path = storage.part_path(entry.triples.part)
     *columns, split, added = read_numbers(path, CHANGE_TYPES, entry.triples.rows)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,12 +20,12 @@ from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.kernels.triples import contains
 from dkge_dist.store.manifest import FORMAT, Manifest, ModelManifest, SegmentEntry, SnapshotManifest, parse_manifest
 from dkge_dist.store.parts import load_base, load_change, load_segment
-from dkge_dist.store.storage import LocalStorage, StoreError
+from dkge_dist.store.storage import MissingError, StoreError, open_storage
+from dkge_dist.store.trainings import Trainings
 from dkge_dist.types import Array, Triples
 
 MARKER = "store.json"
 VERSION_FILE = re.compile(r"([0-9]{8,})\.json")
-LOST_AND_FOUND = "lost+found"
 
 
 class NumberTakenError(StoreError):
@@ -39,38 +39,54 @@ def _version_name(number: int) -> str:
 class Store:
     """Reading is safe at any time; writing goes through `publish`, which one writer wins."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.storage = LocalStorage(path)
+    def __init__(self, location: str | os.PathLike[str]) -> None:
+        self.storage = open_storage(location)
         self._manifests: dict[int, Manifest] = {}
 
+    def __str__(self) -> str:
+        return str(self.storage)
+
     @staticmethod
-    def open(path: Path) -> Store:
+    def open(location: str | os.PathLike[str]) -> Store:
         """An existing store."""
-        if not (path / MARKER).is_file():
-            what = "no such folder" if not path.exists() else "not a store (no store.json)"
-            raise StoreError(f"{path}: {what}; `dkge ingest {path} SOURCE` makes one")
-        store = Store(path)
-        _check_marker(store.storage.read(MARKER), path / MARKER)
+        store = Store(location)
+        if not store._is_made():
+            what = "no store here yet" if store.storage.is_empty() else f"not a store (no {MARKER})"
+            raise StoreError(f"{store}: {what}; `dkge ingest {store} SOURCE` makes one")
         return store
 
     @staticmethod
-    def open_or_new(path: Path) -> Store:
-        """An existing store, or one that will be made in an empty or missing folder when something is published."""
-        if path.is_dir():
-            names = {entry.name for entry in path.iterdir()}
-            if MARKER in names:
-                return Store.open(path)
-            # A writer that died while it made the marker leaves a file behind, a new file system a folder.
-            strangers = {name for name in names if not name.startswith(f".{MARKER}.")} - {LOST_AND_FOUND}
-            if not strangers:
-                return Store(path)
-        elif not path.exists():
-            return Store(path)
-        raise StoreError(f"{path}: exists and is not a store; name an empty or new folder")
+    def open_or_new(location: str | os.PathLike[str]) -> Store:
+        """An existing store, or one that will be made at an empty location when something is published."""
+        store = Store(location)
+        if not store._is_made() and not store.storage.is_empty():
+            raise StoreError(f"{store}: exists and is not a store; name an empty or new folder")
+        return store
+
+    def _is_made(self) -> bool:
+        """Is there a store? One of a newer program is refused."""
+        try:
+            number = json.loads(self.storage.read(MARKER))["format"]
+        except MissingError:
+            return False
+        except (ValueError, KeyError, TypeError):
+            number = None
+        where = f"{self}/{MARKER}"
+        if not isinstance(number, int) or number < 1:
+            raise StoreError(f'{where}: damaged: it should hold the format of the store, as in {{"format": {FORMAT}}}')
+        if number > FORMAT:
+            raise StoreError(
+                f"{where}: the store has format {number}, this program reads up to {FORMAT}: upgrade dkge_dist"
+            )
+        return True
+
+    @property
+    def trainings(self) -> Trainings:
+        """Trainings of this store that are not published yet."""
+        return Trainings(self.storage.workspace("training"))
 
     def ensure(self) -> None:
-        """Make the folder a store if it is none yet."""
+        """Make this location a store if it is none yet."""
         self.storage.create(MARKER, json.dumps({"format": FORMAT}).encode())
 
     def versions(self) -> list[int]:
@@ -82,13 +98,13 @@ class Store:
         """One version."""
         if number not in self._manifests:
             name = _version_name(number)
-            manifest = parse_manifest(self.storage.read(name), str(self.path / name))
+            manifest = parse_manifest(self.storage.read(name), f"{self}/{name}")
             if manifest.version != number:
-                raise StoreError(f"{self.path / name}: says it is version {manifest.version}")
+                raise StoreError(f"{self}/{name}: says it is version {manifest.version}")
             before = manifest.snapshot.parent if isinstance(manifest, SnapshotManifest) else None
             for named in (before, manifest.current.snapshot, manifest.current.model):
                 if named is not None and (named > number or (named == number and named == before)):
-                    raise StoreError(f"{self.path / name}: says it stands on version {named}")
+                    raise StoreError(f"{self}/{name}: says it stands on version {named}")
             self._manifests[number] = manifest
         return self._manifests[number]
 
@@ -101,7 +117,7 @@ class Store:
         """The version of a snapshot."""
         manifest = self.manifest(number)
         if not isinstance(manifest, SnapshotManifest):
-            raise StoreError(f"{self.path}: version {number} is a {manifest.kind}, not a snapshot")
+            raise StoreError(f"{self}: version {number} is a {manifest.kind}, not a snapshot")
         self._refuse_cleared(number)
         return manifest
 
@@ -109,7 +125,7 @@ class Store:
         """The version of a model."""
         manifest = self.manifest(number)
         if not isinstance(manifest, ModelManifest):
-            raise StoreError(f"{self.path}: version {number} is a {manifest.kind}, not a model")
+            raise StoreError(f"{self}: version {number} is a {manifest.kind}, not a model")
         self._refuse_cleared(number)
         return manifest
 
@@ -122,10 +138,10 @@ class Store:
 
     def _refuse_cleared(self, number: int) -> None:
         if number in self.cleared():
-            raise StoreError(f"{self.path}: version {number} was cleared away by `dkge gc`")
+            raise StoreError(f"{self}: version {number} was cleared away by `dkge gc`")
 
     def current_snapshot(self) -> SnapshotManifest | None:
-        """The snapshot in force, None in a store that holds nothing yet."""
+        """The current snapshot, None in a store that holds nothing yet."""
         head = self.head()
         return self.snapshot_manifest(head.current.snapshot) if head else None
 
@@ -146,7 +162,7 @@ class Store:
     def find_snapshot(self, name: str) -> SnapshotManifest:
         """A snapshot by its name, or by a version number; a name that is a number counts as a name.
 
-        A version that is not a snapshot stands for the one in force at that version.
+        A version that is not a snapshot stands for the one that was current at that version.
         """
         if found := self.snapshot_named(name):
             self._refuse_cleared(found.version)
@@ -155,14 +171,12 @@ class Store:
             return self.snapshot_manifest(self.manifest(int(name)).current.snapshot)
         newest = [manifest.snapshot.name for manifest in itertools.islice(self.snapshots(), 5)]
         known = ", ".join(reversed(newest))
-        raise StoreError(
-            f"{self.path}: no snapshot {name!r}" + (f"; the newest are {known}" if known else ": it is empty")
-        )
+        raise StoreError(f"{self}: no snapshot {name!r}" + (f"; the newest are {known}" if known else ": it is empty"))
 
     def find_model(self, name: str | None = None) -> ModelManifest:
-        """The model in force now or at a version number; of a snapshot's name, the newest that was learnt from it.
+        """The current model, or the one at a version number; of a snapshot's name, the newest that was learnt from it.
 
-        If none was, the one that was in force while that snapshot was the newest.
+        If none was, the model that was current while that snapshot was.
         """
         numbers = self.versions()
         if name is None:
@@ -174,30 +188,30 @@ class Store:
         model = self.manifest(at).current.model if at is not None else None
         if model is None:
             said = "" if name is None else f" at {name!r}"
-            raise StoreError(f"{self.path}: there is no model{said} yet; `dkge train {self.path}` learns one")
+            raise StoreError(f"{self}: there is no model{said} yet; `dkge train {self}` learns one")
         return self.model_manifest(model)
 
     def _newest_with(self, snapshot: int) -> int:
-        """The newest model version that was learnt from a snapshot, or else the newest version that it was in force."""
+        """The newest model that was learnt from a snapshot, or else the newest version at which that was current."""
         manifests = [self.manifest(number) for number in reversed(self.versions())]
         learnt = (m.version for m in manifests if isinstance(m, ModelManifest) and m.model.snapshot == snapshot)
-        in_force = (m.version for m in manifests if m.current.snapshot == snapshot)
-        return next(learnt, None) or next(in_force)
+        current = (m.version for m in manifests if m.current.snapshot == snapshot)
+        return next(learnt, None) or next(current)
 
     def checksum(self, number: int) -> str:
         """What a child version names its parent by."""
         return hashlib.sha256(self.storage.read(_version_name(number))).hexdigest()
 
-    def following(self, head: Manifest, seconds: float) -> dict[str, Any]:
-        """What a version on top of `head` says of itself, if it brings no labels."""
+    def following(self, head: Manifest | None, seconds: float) -> dict[str, Any]:
+        """What a version on top of `head` says about itself, if it brings no labels."""
         return {
-            "version": head.version + 1,
-            "parent": self.checksum(head.version),
+            "version": head.version + 1 if head else 1,
+            "parent": self.checksum(head.version) if head else None,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "seconds": seconds,
-            "block_rows": head.block_rows,
-            "entity_segments": head.entity_segments,
-            "relation_segments": head.relation_segments,
+            "block_rows": head.block_rows if head else 0,
+            "entity_segments": head.entity_segments if head else [],
+            "relation_segments": head.relation_segments if head else [],
         }
 
     def publish(self, manifest: Manifest) -> None:
@@ -205,9 +219,10 @@ class Store:
         if not self.storage.create(_version_name(manifest.version), manifest.to_json()):
             winner = self.manifest(manifest.version).summary
             raise NumberTakenError(
-                f"{self.path}: version {manifest.version} was published by another writer meanwhile ({winner}); "
+                f"{self}: version {manifest.version} was published by another writer meanwhile ({winner}); "
                 "nothing was changed, run this again on top of it"
             )
+        self._manifests[manifest.version] = manifest
 
     def dictionaries(self, manifest: Manifest | None) -> tuple[Dictionary, Dictionary]:
         """Entities and relations as that version knows them."""
@@ -226,7 +241,7 @@ class Store:
             first_row += entry.labels.rows
         return Dictionary(segments, noun)
 
-    def _line(self, manifest: SnapshotManifest) -> Iterator[SnapshotManifest]:
+    def ancestry(self, manifest: SnapshotManifest) -> Iterator[SnapshotManifest]:
         """A snapshot, its parent, and so on to the first that was not cleared away."""
         cleared = self.cleared()
         while True:
@@ -241,7 +256,7 @@ class Store:
         With as many rows as labels were known then, or at the later version `at`.
         """
         if manifest is None:
-            return Snapshot.nothing()
+            return Snapshot.empty()
         *changed, full = self.chain(manifest)
         assert full.snapshot.base is not None
         net = Diff.none()
@@ -252,56 +267,43 @@ class Store:
     def chain(self, manifest: SnapshotManifest) -> list[SnapshotManifest]:
         """A snapshot and those before it, down to the first that is stored in full."""
         chain = []
-        for ancestor in self._line(manifest):
+        for ancestor in self.ancestry(manifest):
             chain.append(ancestor)
             if ancestor.snapshot.base is not None:
                 return chain
-        raise StoreError(f"{self.path}: snapshot {manifest.snapshot.name!r} stands on no full one")
+        raise StoreError(f"{self}: snapshot {manifest.snapshot.name!r} stands on no full one")
 
     def was_trained(self, manifest: SnapshotManifest | None, triples: Triples) -> Array:
-        """For each triple: did a snapshot up to this one take it out of train? What is still there is not asked for."""
+        """For each triple, none of them in train now: was it ever, in a snapshot up to this one?"""
         found = np.zeros(triples.count, bool)
-        for ancestor in self._line(manifest) if manifest is not None else ():
+        for ancestor in self.ancestry(manifest) if manifest is not None else ():
             if ancestor.snapshot.change is not None:
                 found |= contains(self._change(ancestor).deleted, triples)
         return found
 
     def _change(self, manifest: SnapshotManifest) -> Diff:
         if manifest.snapshot.change is None:
-            raise StoreError(f"{self.path}: version {manifest.version} has a parent but no change to it")
+            raise StoreError(f"{self}: version {manifest.version} has a parent but no change to it")
         return load_change(self.storage, manifest.snapshot.change)
 
     def diff(self, old: SnapshotManifest, new: SnapshotManifest) -> Diff:
         """What changed from one snapshot to another, older or newer, composed of the changes between them."""
-        before = {ancestor.version: place for place, ancestor in enumerate(self._line(old))}
+        before = {ancestor.version: place for place, ancestor in enumerate(self.ancestry(old))}
         way_up: list[Diff] = []
-        for ancestor in self._line(new):
+        for ancestor in self.ancestry(new):
             if ancestor.version in before:
                 break
             way_up.append(self._change(ancestor))
         else:
-            raise StoreError(f"{self.path}: {old.snapshot.name!r} and {new.snapshot.name!r} have no common ancestor")
+            raise StoreError(f"{self}: {old.snapshot.name!r} and {new.snapshot.name!r} have no common ancestor")
         net = Diff.none()
-        for place, step in enumerate(self._line(old)):
+        for place, step in enumerate(self.ancestry(old)):
             if place == before[ancestor.version]:
                 break
             net = net.then(self._change(step).inverted())
         for change in reversed(way_up):
             net = net.then(change)
         return net
-
-
-def _check_marker(data: bytes, where: Path) -> None:
-    try:
-        number = json.loads(data)["format"]
-    except (ValueError, KeyError, TypeError):
-        number = None
-    if not isinstance(number, int) or number < 1:
-        raise StoreError(f'{where}: damaged: it should hold the format of the store, as in {{"format": {FORMAT}}}')
-    if number > FORMAT:
-        raise StoreError(
-            f"{where}: the store has format {number}, this program reads up to {FORMAT}: upgrade dkge_dist"
-        )
 
 
 def _rows(manifest: Manifest) -> tuple[int, int]:

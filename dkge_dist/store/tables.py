@@ -1,7 +1,7 @@
-"""Tables of vectors on disk: blocks of rows that are the chunks of a Zarr v3 array, each a part of its own.
+"""Tables of vectors in a store: a base in blocks of rows, each a part, and deltas with rows that were written later.
 
-Uncompressed, so that a block is mapped as it lies. The array's `zarr.json` is a part too; it names the chunks, so that
-versions share a table by naming one part.
+Blocks are the chunks of a Zarr v3 array, uncompressed, so that they can be mapped as they are. The array's `zarr.json`
+is a part too; it names the blocks, so that versions share a base by naming one part.
 """
 
 from __future__ import annotations
@@ -9,15 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from dkge_dist.store.columns import read_columns, write_columns
 from dkge_dist.store.manifest import PartEntry, TableEntry
-from dkge_dist.store.mapping import map_files
-from dkge_dist.store.storage import Blob, LocalStorage, Staging, StoreError
+from dkge_dist.store.mapping import map_file, map_files
+from dkge_dist.store.storage import Blob, Staging, Storage, StoreError
 from dkge_dist.types import ROW, Array
 
 MIN_BLOCK_ROWS, MAX_BLOCK_ROWS, BLOCKS = 64, 16_384, 256
@@ -31,8 +30,8 @@ def block_rows(rows: int) -> int:
     return min(MAX_BLOCK_ROWS, max(MIN_BLOCK_ROWS, 1 << (wanted - 1).bit_length()))
 
 
-def zarr_metadata(rows: int, dim: int, block: int, attributes: dict[str, Any]) -> bytes:
-    """`zarr.json` of an uncompressed array with one chunk a block."""
+def _zarr_json(parts: list[Blob], rows: int, dim: int, block: int) -> bytes:
+    """`zarr.json` of a base. Its bytes are part of the format: the same blocks always give the same digest."""
     content = {
         "zarr_format": 3,
         "node_type": "array",
@@ -42,16 +41,19 @@ def zarr_metadata(rows: int, dim: int, block: int, attributes: dict[str, Any]) -
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
         "fill_value": 0.0,
         "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
-        "attributes": attributes,
+        "attributes": {"parts": [list(part) for part in parts]},
     }
     return json.dumps(content).encode()
 
 
 class BlockIndex:
-    """The chunks of a table's base. Checked when read: what is mapped by it has the size it needs."""
+    """The blocks of a table's base. Checked when read: what is mapped by it has the size it needs."""
 
-    def __init__(self, storage: LocalStorage, entry: TableEntry) -> None:
+    def __init__(self, storage: Storage, entry: TableEntry) -> None:
         self.storage = storage
+        self.rows: int
+        self.dim: int
+        self.block: int
         path = storage.part_path(entry.base.part)
         try:
             content = json.loads(path.read_bytes())
@@ -63,21 +65,26 @@ class BlockIndex:
         except (ValueError, KeyError, TypeError, IndexError, OverflowError):
             sound = False
         if not sound or len(self.parts) != -(-self.rows // self.block) or self.dim != entry.dim or entry.dim > MAX_DIM:
-            raise StoreError(f"part {path} is no index of a table of {entry.dim} columns")
+            raise StoreError(f"part {path} is no index of a table of dimension {entry.dim}")
         if self.rows > entry.rows or (self.rows < entry.rows and not entry.deltas):
             raise StoreError(f"part {path} has {self.rows} rows, its table {entry.rows}")
         wrong = next((part for part in self.parts if part.size != self.block * self.dim * VALUE.itemsize), None)
         if wrong is not None:
-            raise StoreError(f"part {path}: block {wrong.digest} has {wrong.size} bytes, not those of a block")
+            raise StoreError(f"part {path}: block {wrong.digest} has {wrong.size} bytes instead of those of a block")
 
     def read(self, number: int) -> Array:
-        """The real rows of one block."""
+        """The rows of one block, without its padding."""
         values = np.empty((min(self.block, self.rows - number * self.block), self.dim), VALUE)
         self.read_into(number, values)
         return values
 
+    def map(self, number: int) -> Array:
+        """One block with its padding, read-only, over the mapped file."""
+        path = self.storage.part_path(self.parts[number])
+        return map_file(path, self.parts[number].size).view(VALUE).reshape(self.block, self.dim)
+
     def read_into(self, number: int, out: Array) -> None:
-        """Put the real rows of one block where they are wanted."""
+        """Copy the rows of one block to `out`."""
         path = self.storage.part_path(self.parts[number])
         with path.open("rb", buffering=0) as file:
             whole = memoryview(out.reshape(-1).view(np.uint8).data)
@@ -97,13 +104,13 @@ def save_table(staging: Staging, values: Array, block: int) -> TableEntry:
 
 
 def save_index(staging: Staging, parts: list[Blob], rows: int, dim: int, block: int) -> TableEntry:
-    """Make a table of blocks that are written, whoever wrote them."""
-    metadata = zarr_metadata(rows, dim, block, {"parts": [list(part) for part in parts]})
-    return TableEntry(rows=rows, dim=dim, base=save_bytes(staging, metadata, len(parts)), deltas=[])
+    """Make a table of blocks that are written already, by this process or by others."""
+    base = save_bytes(staging, _zarr_json(parts, rows, dim, block), len(parts))
+    return TableEntry(rows=rows, dim=dim, base=base, deltas=[])
 
 
 def save_block(staging: Staging, values: Array, block: int) -> Blob:
-    """Write one block; the last one is filled up with zeros, as Zarr does."""
+    """Write one block; the last one is padded with zeros, as Zarr does."""
 
     def write(path: Path) -> None:
         with path.open("wb") as file:
@@ -114,7 +121,7 @@ def save_block(staging: Staging, values: Array, block: int) -> Blob:
 
 
 def save_bytes(staging: Staging, data: bytes, rows: int) -> PartEntry:
-    """Write a small part that is in memory; `rows` is how many things it holds."""
+    """Write a small part that is in memory; `rows` is how many entries it holds."""
 
     def write(path: Path) -> None:
         path.write_bytes(data)
@@ -124,7 +131,7 @@ def save_bytes(staging: Staging, data: bytes, rows: int) -> PartEntry:
 
 
 def save_delta(staging: Staging, rows: Array, values: Array) -> PartEntry:
-    """Write some rows of a table: distinct and sorted."""
+    """Write some rows of a table. They are distinct and sorted."""
     dim = values.shape[1]
     flat = pa.array(np.ascontiguousarray(values, VALUE).reshape(-1))
     columns = {"row": rows.astype(ROW), "value": pa.FixedSizeListArray.from_arrays(flat, dim)}
@@ -132,8 +139,8 @@ def save_delta(staging: Staging, rows: Array, values: Array) -> PartEntry:
     return PartEntry(digest=part.digest, size=part.size, rows=rows.shape[0])
 
 
-def load_delta(storage: LocalStorage, entry: TableEntry, part: PartEntry) -> tuple[Array, Array]:
-    """The rows of a delta and their values, over the mapped file. Checked: what they are written to has their rows."""
+def load_delta(storage: Storage, entry: TableEntry, part: PartEntry) -> tuple[Array, Array]:
+    """The rows of a delta and their values, over the mapped file. Checked: a table of this size has these rows."""
     path = storage.part_path(part.part)
     types = {"row": pa.int32(), "value": pa.list_(pa.float32(), entry.dim)}
     rows_column, value_column = read_columns(path, types, part.rows)
@@ -144,34 +151,66 @@ def load_delta(storage: LocalStorage, entry: TableEntry, part: PartEntry) -> tup
     return rows, values
 
 
-def blocks(
-    storage: LocalStorage, entry: TableEntry, numbers: Iterable[int] | None = None
-) -> Iterator[tuple[int, Array]]:
+class StoredTable:
+    """A table with its deltas applied, block by block. Safe for many threads: nothing changes once it is opened."""
+
+    def __init__(self, storage: Storage, entry: TableEntry) -> None:
+        self.entry = entry
+        self.index = BlockIndex(storage, entry)
+        self._deltas = [load_delta(storage, entry, part) for part in entry.deltas]
+
+    @property
+    def count(self) -> int:
+        """How many blocks there are, those that only deltas have included."""
+        return -(-self.entry.rows // self.index.block)
+
+    def rows(self, number: int) -> Array:
+        """The rows of one block."""
+        count = min(self.index.block, self.entry.rows - number * self.index.block)
+        base, written = self._base(number), self._written(number)
+        return base if base.shape[0] == count and not written else self._patched(base, written, count)
+
+    def chunk(self, number: int) -> Array:
+        """One block with its padding. Mapped and read-only if it is just as the base has it, else a copy."""
+        written = self._written(number)
+        if number < self.index.rows // self.index.block and not written:
+            return self.index.map(number)
+        return self._patched(self._base(number), written, self.index.block)
+
+    def _base(self, number: int) -> Array:
+        return self.index.read(number) if number < len(self.index.parts) else np.empty((0, self.entry.dim), VALUE)
+
+    def _written(self, number: int) -> list[tuple[Array, Array]]:
+        """What deltas have of a block: (places in it, vectors), later ones last."""
+        first = number * self.index.block
+        spans = [np.searchsorted(rows, (first, first + self.index.block)) for rows, _ in self._deltas]
+        found = zip(self._deltas, spans, strict=True)
+        return [(rows[begin:end] - first, values[begin:end]) for (rows, values), (begin, end) in found if begin < end]
+
+    def _patched(self, base: Array, written: list[tuple[Array, Array]], count: int) -> Array:
+        """`count` rows: those of the base, zeros where it has none, and over them those of deltas."""
+        values = np.zeros((count, self.entry.dim), VALUE)
+        values[: base.shape[0]] = base
+        for places, vectors in written:
+            values[places] = vectors
+        return values
+
+
+def blocks(storage: Storage, entry: TableEntry, numbers: Iterable[int] | None = None) -> Iterator[tuple[int, Array]]:
     """A table (or only the blocks `numbers`) as (first row, vectors), without ever holding all of it."""
-    index = BlockIndex(storage, entry)
-    deltas = [load_delta(storage, entry, part) for part in entry.deltas]
-    for number in range(-(-entry.rows // index.block)) if numbers is None else numbers:
-        first = number * index.block
-        count = min(index.block, entry.rows - first)
-        values = index.read(number) if number < len(index.parts) else np.empty((0, entry.dim), VALUE)
-        spans = [np.searchsorted(rows, (first, first + count)) for rows, _ in deltas]
-        if values.shape[0] < count or any(begin < end for begin, end in spans):
-            whole = np.zeros((count, entry.dim), np.float32)
-            whole[: values.shape[0]] = values
-            for (rows, written), (begin, end) in zip(deltas, spans, strict=True):
-                whole[rows[begin:end] - first] = written[begin:end]
-            values = whole
-        yield first, values
+    table = StoredTable(storage, entry)
+    for number in range(table.count) if numbers is None else numbers:
+        yield number * table.index.block, table.rows(number)
 
 
-def load_table(storage: LocalStorage, entry: TableEntry, rows: int | None = None) -> Array:
-    """All rows of a table, to do with as the caller likes; with room for more if `rows` says so.
+def load_table(storage: Storage, entry: TableEntry, rows: int | None = None) -> Array:
+    """All rows of a table, writable; with at least `rows` rows, zeros where the table has none.
 
-    Mapped where blocks are whole pages: what is never looked at is never read, and what is written stays here.
+    Mapped where blocks are whole pages: what is never looked at is never read, and what is written stays in memory.
     """
-    index = BlockIndex(storage, entry)  # Before anything is allocated: it refuses shapes that cannot be.
+    index = BlockIndex(storage, entry)  # Before anything is allocated: it refuses impossible shapes.
     shape = (max(rows or 0, entry.rows), entry.dim)
-    # The last block has fewer rows than its file has room for, and what is behind them is nobody's.
+    # The last block is padded, and its padding does not count.
     full = index.rows // index.block
     files = [storage.part_path(part) for part in index.parts[:full]]
     mapped = map_files(files, index.block * entry.dim * VALUE.itemsize, shape[0] * shape[1] * VALUE.itemsize)
@@ -184,7 +223,7 @@ def load_table(storage: LocalStorage, entry: TableEntry, rows: int | None = None
     return values
 
 
-def table_parts(storage: LocalStorage, entry: TableEntry) -> Iterator[PartEntry]:
+def table_parts(storage: Storage, entry: TableEntry) -> Iterator[PartEntry]:
     """The blocks that a table's index names."""
     for part in BlockIndex(storage, entry).parts:
         yield PartEntry(digest=part.digest, size=part.size, rows=0)

@@ -85,10 +85,10 @@ class Table(Protocol):
     def load_checkpoint(self, folder: Path) -> None:
         """Load what `save_checkpoint` wrote."""
 
-    def save(self, staging: Staging, block_rows: int) -> dict[str, TableEntry]:
+    def save(self, staging: Staging, block_rows: int) -> dict[Field, TableEntry]:
         """Write all rows as tables of a store, by field."""
 
-    def save_deltas(self, staging: Staging, rows: RowsByField) -> dict[str, list[PartEntry]]:
+    def save_deltas(self, staging: Staging, rows: RowsByField) -> dict[Field, list[PartEntry]]:
         """Write some rows (ascending) as deltas of a store, by field."""
 
     def stats(self) -> list[dict[str, int]]:
@@ -119,7 +119,7 @@ class LocalTable:
 
     @classmethod
     def stored(
-        cls, storage: Storage, entries: Mapping[str, TableEntry], rows: int = 0, fields: Iterable[Field] = Field
+        cls, storage: Storage, entries: Mapping[Field, TableEntry], rows: int = 0, fields: Iterable[Field] = Field
     ) -> LocalTable:
         """Some fields of a stored model, with room for `rows` rows."""
         return cls(Shard({field: load_table(storage, entries[field], rows) for field in fields}))
@@ -188,14 +188,14 @@ class LocalTable:
         """Load what `save_checkpoint` wrote."""
         read_rows(folder, self.shard, [Span(0, 0, self.rows)], self.rows)
 
-    def save(self, staging: Staging, block_rows: int) -> dict[str, TableEntry]:
+    def save(self, staging: Staging, block_rows: int) -> dict[Field, TableEntry]:
         """Write all rows as tables of a store, by field."""
-        return {field.value: save_table(staging, values, block_rows) for field, values in self.shard.values.items()}
+        return {field: save_table(staging, values, block_rows) for field, values in self.shard.values.items()}
 
-    def save_deltas(self, staging: Staging, rows: RowsByField) -> dict[str, list[PartEntry]]:
+    def save_deltas(self, staging: Staging, rows: RowsByField) -> dict[Field, list[PartEntry]]:
         """Write some rows (ascending) as one delta a field."""
         return {
-            field.value: [save_delta(staging, some, self.shard.gather(field, some))]
+            field: [save_delta(staging, some, self.shard.gather(field, some))]
             for field, some in rows.items()
             if some.shape[0]
         }

@@ -11,7 +11,6 @@ import torch
 from dkge_dist.config import Settings
 from dkge_dist.evaluation.validation import Validation
 from dkge_dist.graph.training_graph import TrainingGraph
-from dkge_dist.kernels.batches import bernoulli_head_chance
 from dkge_dist.kernels.jit import threads
 from dkge_dist.learning.batches import BatchMaker, NegativeSampling
 from dkge_dist.learning.contexts import EntityContexts, Form, RelationContexts
@@ -81,14 +80,7 @@ def build_trainer(communicator: Communicator, tables: Tables, job: TrainJob, dev
     """A trainer at its start."""
     graph, settings, train = job.graph, job.settings, job.settings.train
     form: Form = job.form or ("ragged" if device.type == "cpu" else "padded")
-    negatives = NegativeSampling(
-        train.sampler,
-        graph.entities,
-        graph.train,
-        train.negatives,
-        train.logq_correction,
-        bernoulli_head_chance(*graph.train, graph.relation_rows) if train.sampler == "bernoulli" else None,
-    )
+    negatives = NegativeSampling.of(graph, train.sampler, train.negatives, train.logq_correction)
     maker = BatchMaker(
         graph.train,
         EntityContexts(graph.topology, graph.digests[0], graph.sampling, form),

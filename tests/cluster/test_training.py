@@ -1,4 +1,4 @@
-"""Whole trainings on Ray: one worker learns what is learnt here, to the bit, and each goes on from the other."""
+"""Whole trainings on Ray: one worker learns what is learnt in this process, to the bit; each resumes the other's."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 
 from dkge_dist import api
 from dkge_dist.store.manifest import ModelEntry
-from dkge_dist.store.models import load_history, load_learnt
 from dkge_dist.store.store import Store
-from dkge_dist.training.trainer import StoppedError
+from dkge_dist.training.progress import StoppedError
 from dkge_dist.types import DkgeError
-from tests.cli.test_cli import Ended, dkge
+from tests.cli.running import Ended, dkge
 from tests.graphs import assert_sound, head, movies, write_tsv
+from tests.models import load_history, load_vectors
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.timeout(600)]
 
@@ -64,7 +64,7 @@ def assert_same_parts(one: Path, other: Path) -> None:
     assert mine.metrics == theirs.metrics
 
 
-def untimed(store: Path) -> list[dict[str, float]]:
+def untimed_history(store: Path) -> list[dict[str, float]]:
     lines = load_history(Store.open(store), model(store))
     return [{k: v for k, v in line.items() if k not in ("seconds", "triples_per_second")} for line in lines]
 
@@ -75,14 +75,16 @@ def stops_after(batches: int) -> Iterator[bool]:
 
 
 @pytest.mark.usefixtures("ray_here")
-def test_a_training_stopped_on_ray_is_finished_here(store: Path, trained_here: dict[str, Path]) -> None:
+def test_training_stopped_on_ray_is_finished_in_this_process(store: Path, trained_here: dict[str, Path]) -> None:
     heard: list[tuple[float, str]] = []
 
     def stop() -> bool:
         return bool(heard)
 
     with pytest.raises(StoppedError, match=r"stopped in epoch \d+; the same command goes on from here"):
-        api.train(store, settings=LONG, shards=3, stop=stop, progress=lambda done, words: heard.append((done, words)))
+        api.train(
+            store, settings=LONG, shards=3, stop=stop, progress=lambda share, message: heard.append((share, message))
+        )
     assert heard[0][1].startswith("epoch ")
     assert 0 < heard[-1][0] < 1
     assert head(store).version == 1
@@ -90,19 +92,17 @@ def test_a_training_stopped_on_ray_is_finished_here(store: Path, trained_here: d
     assert report["resumed"]
     assert report["epochs"] == 80
     assert_same_parts(store, trained_here["long"])
-    assert untimed(store) == untimed(trained_here["long"])
+    assert untimed_history(store) == untimed_history(trained_here["long"])
     assert list((store / "training").iterdir()) == []
 
 
 @pytest.mark.usefixtures("ray_here")
 @pytest.mark.parametrize(("device", "backend"), [("cuda", "nccl"), ("auto", "gloo")])
-def test_the_backend_goes_by_the_device_and_the_graph_is_once_on_a_node(
+def test_backend_goes_by_the_device_and_the_graph_is_once_on_a_node(
     store: Path, monkeypatch: pytest.MonkeyPatch, device: str, backend: str
 ) -> None:
-    """There is no GPU here, so `auto` means none; how many a worker asks for, and by what they add up, can be seen."""
+    """There is no GPU here, so `auto` means none; what Ray Train is asked for can be seen all the same."""
     import ray
-
-    from dkge_dist.cluster import training
 
     asked: dict[str, Any] = {}
 
@@ -116,21 +116,23 @@ def test_the_backend_goes_by_the_device_and_the_graph_is_once_on_a_node(
             asked["jobs"] = [ray.get(given), ray.get(given)]
             raise RuntimeError("enough")
 
-    monkeypatch.setattr(training, "TorchTrainer", Trainer)
-    monkeypatch.setattr("dkge_dist.cluster.session.require_workers", lambda *arguments: None)
+    monkeypatch.setattr("dkge_dist.cluster.workers.TorchTrainer", Trainer)
+    monkeypatch.setattr("dkge_dist.cluster.runtime.require_workers", lambda *arguments: None)
     with pytest.raises(DkgeError, match="the workers failed: enough"):
         api.train(store, settings=[*SHORT, f"device={device}"], shards=1)
     assert asked["torch_config"].backend == backend
     scaling = asked["scaling_config"]
     assert scaling.use_gpu == (backend == "nccl")
     assert scaling.resources_per_worker == {"CPU": 1, **({"GPU": 1} if backend == "nccl" else {})}
-    one, other = (job.ground.train.head for job in asked["jobs"])
-    assert np.shares_memory(one, other), "two who get it on one node look at the same memory"
+    one, other = (job.graph.train.head for job in asked["jobs"])
+    assert np.shares_memory(one, other), "two workers of one node look at the same memory"
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_here")
-def test_a_training_stopped_here_is_finished_by_two_workers(store: Path, trained_here: dict[str, Path]) -> None:
+def test_training_stopped_in_this_process_is_finished_by_two_workers(
+    store: Path, trained_here: dict[str, Path]
+) -> None:
     """They add up in another order, so this is equal up to rounding."""
     left = stops_after(4)
     with pytest.raises(StoppedError):
@@ -139,15 +141,15 @@ def test_a_training_stopped_here_is_finished_by_two_workers(store: Path, trained
     assert report["resumed"]
     assert (report["version"], report["epochs"], report["shards"], report["workers"]) == (2, 3, 2, 2)
     assert report["triples_per_second"] > 0
-    alone, both = (load_learnt(Store.open(path), model(path)) for path in (trained_here["short"], store))
+    alone, both = (load_vectors(Store.open(path), model(path)) for path in (trained_here["short"], store))
     for kind in ("entities", "relations", "dense"):
         for name, values in getattr(both, kind).items():
             assert np.isfinite(values).all()
             expected = getattr(alone, kind)[name]
             np.testing.assert_allclose(values, expected, atol=1e-4 * np.abs(expected).max(), err_msg=f"{kind} {name}")
-    assert (np.abs(both.entities["joint"]).sum(1) > 0).all(), "every part of o* was written by somebody"
+    assert (np.abs(both.entities["joint"]).sum(1) > 0).all(), "every share of o* was written"
     assert report["valid"] == pytest.approx(model(trained_here["short"]).metrics, rel=0.05)
-    lines, expected_lines = untimed(store), untimed(trained_here["short"])
+    lines, expected_lines = untimed_history(store), untimed_history(trained_here["short"])
     assert [line["loss"] for line in lines] == pytest.approx([line["loss"] for line in expected_lines], rel=1e-4)
     stats = report["shard_stats"]
     assert sum(of["rows"] for of in stats) == report["entities"]
@@ -155,19 +157,19 @@ def test_a_training_stopped_here_is_finished_by_two_workers(store: Path, trained
     assert_sound(store)
 
 
-def ended_well(ended: Ended) -> Ended:
+def succeeded(ended: Ended) -> Ended:
     assert ended.code == 0, ended.stderr
     return ended
 
 
 @pytest.mark.slow
-def test_the_commands_start_ray_themselves(store: Path, trained_here: dict[str, Path]) -> None:
+def test_commands_start_ray_themselves(store: Path, trained_here: dict[str, Path]) -> None:
     """From the start to the end with one worker: all parts are those that are written without Ray."""
-    trained = ended_well(dkge("train", store, *SHORT, "--shards", "3", "--json")).json
+    trained = succeeded(dkge("train", store, *SHORT, "--shards", "3", "--json")).json
     assert (trained["version"], trained["epochs"], trained["shards"], trained["workers"]) == (2, 3, 3, 1)
     assert_same_parts(store, trained_here["short"])
-    assert untimed(store) == untimed(trained_here["short"])
+    assert untimed_history(store) == untimed_history(trained_here["short"])
     local = api.evaluate(store)
-    found = ended_well(dkge("evaluate", store, "--shards", "2", "--json")).json
+    found = succeeded(dkge("evaluate", store, "--shards", "2", "--json")).json
     assert {**found, "seconds": 0} == {**local, "seconds": 0}
     assert_sound(store)

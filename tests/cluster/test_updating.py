@@ -1,9 +1,8 @@
-"""Nights, ranks and answers over shards: the same as without any, and nobody is written to whom it does not concern."""
+"""Nights, ranks and answers on shards: the same as in one process; only shards with changed rows are written to."""
 
 from __future__ import annotations
 
 import shutil
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,15 +12,10 @@ import numpy as np
 import pytest
 
 from dkge_dist import api
-from dkge_dist.cli.main import main
-from dkge_dist.cluster.ranking import ShardedJoint
-from dkge_dist.evaluation.link_prediction import Joint, rank
 from dkge_dist.store.manifest import ModelManifest
-from dkge_dist.store.models import FIELDS
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import BlockIndex, load_delta, load_table
-from dkge_dist.tables.plan import ShardPlan
-from dkge_dist.types import ROW, DkgeError, Split, UsageError
+from dkge_dist.types import DkgeError, Field
 from tests.graphs import Labelled, assert_same_vectors, assert_sound, listing, vectors, write_changes, write_tsv
 
 pytestmark = [pytest.mark.usefixtures("one_thread", "ray_here"), pytest.mark.timeout(600)]
@@ -32,7 +26,7 @@ LEARN = [
 ]  # fmt: skip
 ENTITIES, BLOCK, SHARDS = 1100, 64, 16
 GROUP = 20
-"""Triples stay within groups of entities, so that a change in one concerns nobody in another."""
+"""Triples stay within groups of entities, so that a change in one affects none of another."""
 
 
 def triples() -> list[Labelled]:
@@ -47,7 +41,7 @@ def triples() -> list[Labelled]:
 
 
 def far_away() -> tuple[list[Labelled], list[Labelled]]:
-    """A night that concerns everybody a little: new entities, a new relation, and some that nobody has any more."""
+    """A night with changes all over the graph: new entities, a new relation, and an entity that goes."""
     added = [(f"e{row}", f"r{row % 3}", f"new{row // 300}") for row in range(0, ENTITIES, 150)]
     added += [("e5", "r9", "e9"), ("e700", "r9", "e703"), ("e1099", "r1", "new0")]
     gone = [triple for triple in triples() if "e777" in triple]
@@ -92,7 +86,7 @@ MOVED = {"shards_touched", "shards_total", "bytes_pulled", "bytes_pushed", "byte
 
 
 @pytest.mark.parametrize("shards", [1, 8])
-def test_any_number_of_shards_learns_the_same(
+def test_update_is_the_same_on_any_number_of_shards(
     updated: dict[int | None, tuple[Path, Any]], trained: Path, shards: int
 ) -> None:
     (here, alone), (there, report) = updated[None], updated[shards]
@@ -111,15 +105,13 @@ def both(one: Path, other: Path) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 @pytest.mark.parametrize("shards", [None, 1, 8])
-def test_a_written_shard_writes_one_part_a_field(
-    updated: dict[int | None, tuple[Path, Any]], shards: int | None
-) -> None:
+def test_shard_writes_one_part_per_field(updated: dict[int | None, tuple[Path, Any]], shards: int | None) -> None:
     store, report = updated[shards]
     opened, entry = Store.open(store), model(store).model
     count = shards or 1
     assert report["shards_total"] == count
     touched = set()
-    for field in FIELDS:
+    for field in Field:
         table = entry.entities[field]
         owners = []
         for part in table.deltas:
@@ -143,7 +135,7 @@ def test_a_written_shard_writes_one_part_a_field(
     assert sum(of["rows"] for of in stats) == entry.entities["joint"].rows
 
 
-def test_a_change_within_one_block_reaches_one_shard_of_sixteen(trained: Path, tmp_path: Path) -> None:
+def test_change_within_one_block_writes_one_shard_of_sixteen(trained: Path, tmp_path: Path) -> None:
     store = Path(shutil.copytree(trained, tmp_path / "store"))
     opened = Store.open(store)
     names = opened.dictionaries(opened.head())[0]
@@ -178,7 +170,7 @@ def test_a_change_within_one_block_reaches_one_shard_of_sixteen(trained: Path, t
     assert_same_vectors(vectors(store, 4), vectors(alone, 4))
     after = model(store)
     assert listing(store / "parts").items() >= parts.items() >= before.items(), "what was there is untouched"
-    for field in FIELDS:
+    for field in Field:
         mine, theirs = after.model.entities[field], base.model.entities[field]
         assert mine.base == theirs.base
         assert BlockIndex(opened.storage, mine).parts == BlockIndex(opened.storage, theirs).parts
@@ -196,7 +188,7 @@ def rows_of(names: Any, numbers: range) -> np.ndarray:
 
 
 def confined(store: Path, edge: Labelled, block: int, folder: Path) -> bool:
-    """Would a night with this triple concern entities of one block alone?"""
+    """Would a night with this triple affect entities of one block alone?"""
     trial = Path(shutil.copytree(store, folder / "trial"))
     try:
         api.ingest(trial, write_changes(folder / "trial.changes", [edge]))
@@ -210,16 +202,14 @@ def untimed(report: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in report.items() if name != "seconds"}
 
 
-def test_ranks_over_shards_are_those_of_one_piece(updated: dict[int | None, tuple[Path, Any]]) -> None:
+def test_evaluation_on_shards_is_the_same(updated: dict[int | None, tuple[Path, Any]]) -> None:
     store, _ = updated[8]
     wanted: dict[str, Any] = {"split": "test", "protocol": "filtered", "relations": True, "categories": True}
     alone = api.evaluate(store, **wanted)
     assert untimed(api.evaluate(store, **wanted, shards=2)) == untimed(alone)
 
 
-def test_answers_over_shards_are_those_of_one_piece(
-    updated: dict[int | None, tuple[Path, Any]], tmp_path: Path
-) -> None:
+def test_answers_on_shards_are_the_same(updated: dict[int | None, tuple[Path, Any]], tmp_path: Path) -> None:
     store, _ = updated[8]
     batch = tmp_path / "questions"
     batch.write_text(
@@ -231,61 +221,7 @@ def test_answers_over_shards_are_those_of_one_piece(
     assert untimed(api.answer(store, batch=batch, top=30, shards=2)) == untimed(alone)
 
 
-@pytest.fixture(scope="module")
-def with_ties(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model whose entities have few different places, so that many are just as far."""
-    from dkge_dist.store.models import ModelMetadata, load_learnt, publish_model, save_model, save_small
-    from dkge_dist.store.tables import save_table
-
-    store = Path(shutil.copytree(trained, tmp_path_factory.mktemp("ties") / "store"))
-    opened = Store.open(store)
-    entry = opened.find_model().model
-    learnt = load_learnt(opened, entry)
-    rng = np.random.default_rng(0)
-    for tables in (learnt.entities, learnt.relations):
-        tables["joint"] = rng.integers(0, 2, tables["joint"].shape).astype(np.float32)
-    with opened.storage.staging() as staging:
-        entities = {field: save_table(staging, values, BLOCK) for field, values in learnt.entities.items()}
-        saved = (entities, save_small(staging, learnt.relations))
-        about = ModelMetadata(entry.settings, {}, {"origin": "scratch"}, [])
-        publish_model(opened, save_model(staging, entry.snapshot, saved, learnt.dense, about), 0.0)
-    return store
-
-
-def test_ties_are_broken_the_same_wherever_rows_lie(with_ties: Path) -> None:
-    alone = api.answer(with_ties, "e5", "r0", top=40)
-    scores = [found["score"] for found in alone["answers"]]
-    assert len(set(scores)) < 5, "the test is about ties"
-    assert untimed(api.answer(with_ties, "e5", "r0", top=40, shards=3)) == untimed(alone)
-
-
-def test_single_ranks_agree_and_rows_come_in_the_order_they_were_asked_for(with_ties: Path) -> None:
-    """Not only their means."""
-    from dkge_dist.api.tables import sharded
-    from dkge_dist.cluster.session import Place
-    from dkge_dist.tables.shard import Field
-
-    opened = Store.open(with_ties)
-    manifest = opened.find_model()
-    snapshot = opened.snapshot(opened.snapshot_manifest(manifest.model.snapshot))
-    entities, relations = (
-        load_table(opened.storage, t["joint"]) for t in (manifest.model.entities, manifest.model.relations)
-    )
-    candidates = np.flatnonzero(snapshot.entities_alive)[::2].astype(ROW)
-    triples, train = snapshot.triples(Split.TEST), snapshot.triples(Split.TRAIN)
-    alone = rank(Joint(entities, relations, candidates), triples, train)
-    with sharded(Place(3), opened, manifest, entities.shape[0], (Field.JOINT,)) as table:
-        joint = ShardedJoint(table, relations, candidates)
-        assert table.plan == ShardPlan(entities.shape[0], BLOCK, 3)
-        found = rank(joint, triples, train)
-        asked = np.array([700, 3, 3, 64, 700, 1099], ROW)
-        assert np.array_equal(joint.vectors(asked), entities[asked])
-    assert np.array_equal(found.tail, alone.tail)
-    assert np.array_equal(found.head, alone.head)
-    assert (found.tail % 1 == 0.5).any(), "ties get the mean of the best and the worst rank"
-
-
-def test_a_night_in_one_step_on_shards(trained: Path, tmp_path: Path) -> None:
+def test_night_on_shards_is_the_same(trained: Path, tmp_path: Path) -> None:
     added, gone = far_away()
     night = write_changes(tmp_path / "night.changes", added, gone)
     reports, stores = [], []
@@ -333,51 +269,3 @@ def test_no_room_for_the_workers_says_what_is_missing(with_night: Path, tmp_path
     store = Path(shutil.copytree(with_night, tmp_path / "store"))
     with pytest.raises(DkgeError, match=r"no room for 99 workers of 1 CPUs after 0\.5 s: the cluster's nodes have it"):
         api.train(store, shards=1, workers=99, wait_seconds=0.5)
-
-
-@pytest.mark.parametrize(
-    ("call", "where"),
-    [
-        (lambda store, **where: api.train(store, **where), {"workers": 2}),
-        (lambda store, **where: api.train(store, **where), {"address": "auto"}),
-        (lambda store, **where: api.update(store, **where), {"address": "auto"}),
-        (lambda store, **where: api.evaluate(store, **where), {"address": "auto"}),
-        (lambda store, **where: api.answer(store, "e1", "r0", **where), {"address": "auto"}),
-        (lambda store, **where: api.nightly(store, "nowhere", **where), {"workers": 2}),
-    ],
-)
-def test_workers_and_addresses_go_with_shards(trained: Path, call: Callable[..., Any], where: dict[str, Any]) -> None:
-    before = listing(trained)
-    with pytest.raises(UsageError, match=r"--workers and --address go with --shards N"):
-        call(trained, **where)
-    assert listing(trained) == before
-
-
-@pytest.mark.parametrize("where", [{"shards": 0}, {"shards": -1}, {"shards": 2, "workers": 0}])
-def test_at_least_one_shard_and_one_worker(trained: Path, where: dict[str, int]) -> None:
-    with pytest.raises(UsageError, match="at least one of each"):
-        api.train(trained, **where)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["train", "--workers", "2"],
-        ["train", "--address", "auto"],
-        ["update", "--address", "auto"],
-        ["evaluate", "--address", "auto"],
-        ["train", "--shards", "0"],
-        ["train", "--shards", "2", "--workers", "0"],
-    ],
-    ids=" ".join,
-)
-def test_a_command_that_makes_no_sense_ends_with_two(
-    trained: Path, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["dkge", words[0], str(trained), *words[1:]])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2
-    told = capsys.readouterr()
-    assert "--shards" in told.err or "--workers" in told.err
-    assert told.out == ""

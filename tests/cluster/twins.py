@@ -1,48 +1,70 @@
-"""A table in one piece, and shards that hold the same rows: what the tests of this folder compare."""
+"""The small table of `tests.tables.rows` in shards, with Ray and without: what the tests of this folder compare."""
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
+from threading import Barrier
+from typing import Any
 
 import numpy as np
 
-from dkge_dist.cluster.server import ShardServer, Stored
-from dkge_dist.store.storage import LocalStorage
+from dkge_dist.cluster.server import ShardServer, StoredTables
+from dkge_dist.cluster.table import RayTable
+from dkge_dist.runtime import LocalCommunicator, Monitor
+from dkge_dist.store.storage import open_storage
 from dkge_dist.store.tables import save_table
+from dkge_dist.tables.initializer import RowInitializer
 from dkge_dist.tables.plan import ShardPlan
-from dkge_dist.tables.shard import TRAINED, Optimizer, RowInitializer, Shard
 from dkge_dist.tables.table import LocalTable
-from dkge_dist.types import ROW, Field
-
-ADAGRAD, SGD = Optimizer("adagrad", 0.1), Optimizer("sgd", 0.03)
-ROWS, DIM, BLOCK = 150, 5, 8
-START = RowInitializer((3, 0), ROWS, DIM, 1.0)
-"""An odd dimension, and a last block that is not full."""
-
-Rows = dict[Field, np.ndarray]
-Pushed = dict[Field, tuple[np.ndarray, np.ndarray]]
+from dkge_dist.types import ROW, TRAINED, Field
+from tests.tables.rows import BLOCK, DIM, ROWS, START, Pushed, Rows
 
 
-def local(start: RowInitializer = START) -> LocalTable:
+class ThreadCommunicator(LocalCommunicator):
+    """One of several workers that are threads of this process: a table needs its rank, the world and a barrier."""
+
+    def __init__(self, rank: int, barrier: Barrier) -> None:
+        super().__init__(Monitor(), threads=1)
+        self.rank, self.world, self._barrier = rank, barrier.parties, barrier
+
+    def barrier(self) -> None:
+        self._barrier.wait(60)
+
+
+def local() -> LocalTable:
     """All rows in one piece."""
-    values = {field: start.run(field, 0, start.rows) for field in TRAINED}
-    return LocalTable(Shard({**values, Field.JOINT: np.zeros((start.rows, start.dim), np.float32)}))
+    return LocalTable.initialized(START)
 
 
-def servers(shards: int, world: int = 1, fill: RowInitializer | Stored = START, rows: int = ROWS) -> list[ShardServer]:
+def servers(
+    shards: int, world: int = 1, content: RowInitializer | StoredTables = START, rows: int = ROWS
+) -> list[ShardServer]:
     """The same in shards, without Ray, all in the attempt `now`."""
     plan = ShardPlan(rows, BLOCK, shards)
     made = [ShardServer(number, plan) for number in range(shards)]
     for server in made:
-        server.open("now", world, fill)
+        server.open("now", world, content)
     return made
+
+
+def ray_tables(
+    actors: list[Any], world: int = 1, content: RowInitializer | StoredTables = START, dim: int = DIM
+) -> list[RayTable]:
+    """The same in shard actors: a new attempt, as each of its ranks sees it."""
+    attempt = secrets.token_hex(8)
+    barrier = Barrier(world)
+    plan = ShardPlan(ROWS, BLOCK, len(actors))
+    tables = [RayTable(plan, actors, attempt, dim, ThreadCommunicator(rank, barrier)) for rank in range(world)]
+    tables[0].open(content)
+    return tables
 
 
 def everything(made: list[ShardServer], fields: tuple[Field, ...] = tuple(Field)) -> Rows:
     """All rows, collected from their shards."""
     plan = made[0].plan
-    places = [{field: np.arange(plan.size(s.number), dtype=ROW) for field in fields} for s in made]
-    pulled = [server.pull("now", wanted, 0) for server, wanted in zip(made, places, strict=True)]
+    local_rows = [{field: np.arange(plan.size(s.number), dtype=ROW) for field in fields} for s in made]
+    pulled = [server.pull("now", wanted, 0) for server, wanted in zip(made, local_rows, strict=True)]
     whole = {}
     for field in fields:
         whole[field] = np.full((plan.rows, pulled[0][field].shape[1]), np.nan, np.float32)
@@ -51,43 +73,40 @@ def everything(made: list[ShardServer], fields: tuple[Field, ...] = tuple(Field)
     return whole
 
 
-def apart(plan: ShardPlan, shard: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(numbers of the rows that a shard holds, their places in it), the slow way."""
-    held = {row: place for place, row in enumerate(plan.held(shard).tolist())}
-    numbers = [number for number, row in enumerate(rows.tolist()) if row in held]
-    return np.array(numbers, np.int64), np.array([held[int(rows[number])] for number in numbers], ROW)
+def rows_of_shard(plan: ShardPlan, shard: int, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(positions of the rows that a shard holds, their local rows), by a dictionary."""
+    held = {row: local_row for local_row, row in enumerate(plan.held(shard).tolist())}
+    positions = [position for position, row in enumerate(rows.tolist()) if row in held]
+    return np.array(positions, np.int64), np.array([held[int(rows[position])] for position in positions], ROW)
 
 
-def gradients_of(plan: ShardPlan, shard: int, gradients: Pushed) -> Pushed:
+def gradients_of_shard(plan: ShardPlan, shard: int, gradients: Pushed) -> Pushed:
     """The part of some gradients that a shard gets."""
     out = {}
     for field, (rows, values) in gradients.items():
-        numbers, places = apart(plan, shard, rows)
-        out[field] = (places, values[numbers])
+        positions, local_rows = rows_of_shard(plan, shard, rows)
+        out[field] = (local_rows, values[positions])
     return out
 
 
-def some_rows(rng: np.random.Generator, most: int = 40, rows: int = ROWS) -> np.ndarray:
-    """Distinct rows in any order, perhaps none, sometimes all in one block."""
-    if rng.random() < 0.2:
-        block = int(rng.integers(0, rows // BLOCK)) * BLOCK
-        return (block + rng.permutation(BLOCK)[: rng.integers(0, BLOCK + 1)]).astype(ROW)
-    return rng.permutation(rows)[: rng.integers(0, most + 1)].astype(ROW)
+def summed_over_ranks(ranks: list[Pushed]) -> Pushed:
+    """Gradients of several ranks, row by row, added up in the order of ranks."""
+    out = {}
+    for field in TRAINED:
+        total: dict[int, np.ndarray] = {}
+        for rows, values in (gradients[field] for gradients in ranks if field in gradients):
+            for row, value in zip(rows.tolist(), values, strict=True):
+                total[row] = total.get(row, np.zeros(DIM, np.float32)) + value
+        distinct = sorted(total)
+        summed = np.array([total[row] for row in distinct], np.float32).reshape(-1, DIM)
+        out[field] = (np.array(distinct, ROW), summed)
+    return out
 
 
-def some_gradients(rng: np.random.Generator, wanted: Rows, dim: int = DIM) -> Pushed:
-    return {f: (r, rng.standard_normal((r.shape[0], dim)).astype(np.float32)) for f, r in wanted.items()}
-
-
-def same_rows(one: Rows, other: Rows) -> None:
-    """To the bit."""
-    assert one.keys() == other.keys()
-    for field, values in one.items():
-        assert values.tobytes() == other[field].tobytes(), field
-
-
-def stored(root: Path, values: Rows) -> Stored:
+def stored(root: Path, values: Rows) -> StoredTables:
     """Tables in a store."""
-    storage = LocalStorage(root)
+    storage = open_storage(str(root))
     with storage.staging() as staging:
-        return Stored(root, {field: save_table(staging, some, BLOCK) for field, some in values.items()})
+        return StoredTables(
+            storage.location, {field: save_table(staging, some, BLOCK) for field, some in values.items()}
+        )

@@ -1,4 +1,4 @@
-"""The dictionary: rows are permanent, found again by label whatever happens, and stored in few segments."""
+"""The dictionary: permanent rows, found by label after any number of nights, stored in few segments."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def constant_digests(data: Array, start: Array, stop: Array) -> Array:
     return np.full(start.shape[0], 12345, np.uint64)
 
 
-def test_rows_come_in_order_of_appearance() -> None:
+def test_rows_are_in_order_of_appearance() -> None:
     names = Dictionary()
     assert encode(names, ["b", "a", "b", "c", "a"]) == [0, 1, 0, 2, 1]
     assert encode(names, ["d", "a"]) == [3, 1]
@@ -44,7 +44,7 @@ def test_rows_come_in_order_of_appearance() -> None:
     assert names.labels(np.arange(4)) == ["b", "a", "c", "d"]
 
 
-def test_what_is_only_looked_up_gets_no_row() -> None:
+def test_lookup_gives_no_row() -> None:
     names = Dictionary()
     encode(names, ["a"])
     assert lookup(names, ["b", "a"]) == [-1, 0]
@@ -52,7 +52,7 @@ def test_what_is_only_looked_up_gets_no_row() -> None:
     assert encode(names, ["c"]) == [1]
 
 
-def test_rows_outlive_the_process() -> None:
+def test_rows_are_permanent() -> None:
     names = Dictionary()
     encode(names, ["a", "b"])
     names = reopened(names)
@@ -107,14 +107,14 @@ def test_odd_labels_keep_every_byte() -> None:
     assert lookup(names, ["", *ODD_LABELS]) == [len(ODD_LABELS), *range(len(ODD_LABELS))]
 
 
-def test_very_long_labels_that_differ_in_their_last_byte() -> None:
+def test_very_long_labels_are_told_apart_by_their_last_byte() -> None:
     long = "x" * 1_000_000
     names = Dictionary()
     assert encode(names, [long + "a", long + "b", long, long + "b"]) == [0, 1, 2, 1]
     assert reopened(names).label(1) == long + "b"
 
 
-def test_no_labels_at_all() -> None:
+def test_empty_dictionary() -> None:
     names = Dictionary()
     assert encode(names, []) == []
     assert len(names) == 0
@@ -123,7 +123,7 @@ def test_no_labels_at_all() -> None:
     assert names.digests.shape == (0,)
 
 
-def test_rows_that_nobody_has() -> None:
+def test_unknown_rows_are_errors() -> None:
     names = Dictionary(noun="relation")
     encode(names, ["a"])
     for row in (1, -1):
@@ -153,7 +153,7 @@ def test_nights_of_few_labels_leave_few_segments() -> None:
     assert names.labels(np.arange(300)) == [f"{night}-{i}" for night in range(100) for i in range(3)]
 
 
-def test_a_large_segment_is_kept_as_it_is_when_a_small_one_comes() -> None:
+def test_large_segment_is_not_rewritten_for_a_small_one() -> None:
     names = Dictionary()
     encode(names, [f"old{i}" for i in range(1000)])
     names = reopened(names)
@@ -163,7 +163,7 @@ def test_a_large_segment_is_kept_as_it_is_when_a_small_one_comes() -> None:
     assert [segment.count for segment in names.grown] == [1000, 1]
 
 
-def test_nothing_new_leaves_every_segment_as_it_is() -> None:
+def test_segments_are_kept_without_new_labels() -> None:
     names = Dictionary()
     encode(names, ["a", "b"])
     names = reopened(names)
@@ -171,7 +171,7 @@ def test_nothing_new_leaves_every_segment_as_it_is() -> None:
     assert all(grown is segment for grown, segment in zip(names.grown, names.segments, strict=True))
 
 
-def test_slots_follow_the_labels_and_not_the_lines_of_a_batch() -> None:
+def test_slots_follow_the_number_of_labels_not_of_lines() -> None:
     few, many = Dictionary(), Dictionary()
     encode(few, ["a", "b"])
     encode(many, ["a", "b"] * 50_000)

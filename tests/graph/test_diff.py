@@ -1,4 +1,4 @@
-"""Diffs as values: composed, inverted and applied they do what Python sets do."""
+"""Diffs as values: composed, inverted and applied, against Python sets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def made(state: frozenset[Triple]) -> Triples:
 
 
 def pair(change: Change) -> tuple[set[Triple], set[Triple]]:
-    """As sets, after a look at the promises: both sides canonical, and no triple in both."""
+    """As sets; both sides have to be canonical, and no triple in both."""
     for side in (change.added, change.deleted):
         assert to_list(side) == to_list(canonical(side))
     added, deleted = set(to_list(change.added)), set(to_list(change.deleted))
@@ -62,12 +62,12 @@ def plain(value: Diff) -> list[Any]:
 
 
 @given(sets, sets)
-def test_between_two_sets(old: frozenset[Triple], new: frozenset[Triple]) -> None:
+def test_change_between_two_sets(old: frozenset[Triple], new: frozenset[Triple]) -> None:
     assert pair(Change.between(made(old), made(new))) == (new - old, old - new)
 
 
 @given(sets, sets)
-def test_applying_leads_from_one_to_the_other(old: frozenset[Triple], new: frozenset[Triple]) -> None:
+def test_applied_change_gives_the_new_set(old: frozenset[Triple], new: frozenset[Triple]) -> None:
     change = Change.between(made(old), made(new))
     assert to_list(apply_change(made(old), change.added, change.deleted)) == to_list(made(new))
     back = change.inverted()
@@ -85,7 +85,7 @@ def test_composed_diffs_are_the_diff_from_first_to_last(states: list[State]) -> 
 
 @examples
 @given(states)
-def test_composition_may_be_bracketed_as_one_likes(states: list[State]) -> None:
+def test_composition_is_associative(states: list[State]) -> None:
     steps = [diff(old, new) for old, new in itertools.pairwise(states)]
     backwards = Diff.none()
     for step in reversed(steps):
@@ -95,7 +95,7 @@ def test_composition_may_be_bracketed_as_one_likes(states: list[State]) -> None:
 
 @examples
 @given(states)
-def test_there_and_back_again_is_nothing(states: list[State]) -> None:
+def test_diff_and_its_inverse_cancel(states: list[State]) -> None:
     there = diff(states[0], states[1])
     assert plain(there.inverted()) == plain(diff(states[1], states[0]))
     nothing = there.then(there.inverted())
@@ -105,7 +105,7 @@ def test_there_and_back_again_is_nothing(states: list[State]) -> None:
 
 @examples
 @given(states)
-def test_a_diff_is_empty_only_if_nothing_changed(states: list[State]) -> None:
+def test_diff_is_empty_only_if_nothing_changed(states: list[State]) -> None:
     old, new = states[:2]
     assert diff(old, new).is_empty == (old == new)
     assert diff(old, old).is_empty
@@ -128,7 +128,7 @@ def test_counts_are_the_sizes(states: list[State]) -> None:
     assert diff(old, new).counts() == expected
 
 
-def test_added_and_deleted_mean_train() -> None:
+def test_added_and_deleted_are_train_triples() -> None:
     old: State = (frozenset({(0, 0, 1)}), frozenset({(2, 0, 3)}), frozenset())
     new: State = (frozenset({(0, 0, 2)}), frozenset(), frozenset())
     change = diff(old, new)

@@ -1,7 +1,9 @@
-"""The three promises of held-out cuts, over random evolving graphs that come as whole snapshots or as change files."""
+"""The three invariants of held-out triples, over random evolving graphs read as snapshots or as change files."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from hypothesis import given, settings
@@ -14,6 +16,7 @@ from tests.graphs import Chain, Labelled
 
 entities = st.sampled_from("abcdefghij")
 triples = st.tuples(entities, st.sampled_from("rst"), entities)
+Splits = dict[Split, set[Labelled]]
 counts = st.one_of(st.none(), st.integers(0, 6))
 
 
@@ -73,9 +76,29 @@ def _step(
     return chain.change(signed, night.wanted)
 
 
+class Step(NamedTuple):
+    """One night: the triples before it, the splits before and after it, and what was counted."""
+
+    before: frozenset[Labelled]
+    night: Night
+    old: Splits
+    new: Splits
+    counts: Counter[str]
+
+
+def steps_of(nights: list[Night], by_change: bool) -> Iterator[Step]:
+    chain = Chain()
+    before: frozenset[Labelled] = frozenset()
+    for night in nights:
+        old = chain.state
+        counts = _step(chain, before, night, by_change).counts
+        yield Step(before, night, old, chain.state, counts)
+        before = night.triples
+
+
 @nights_at_random
 @given(evolutions(), st.booleans())
-def test_everybody_alive_stands_in_train(nights: list[Night], by_change: bool) -> None:
+def test_every_object_has_a_train_triple(nights: list[Night], by_change: bool) -> None:
     for night, state in zip(nights, play(nights, by_change), strict=True):
         assert set().union(*state.values()) == night.triples
         assert sum(map(len, state.values())) == len(night.triples)
@@ -84,30 +107,24 @@ def test_everybody_alive_stands_in_train(nights: list[Night], by_change: bool) -
 
 @nights_at_random
 @given(evolutions(), st.booleans())
-def test_held_out_stays_held_out_unless_somebody_needs_it_in_train(nights: list[Night], by_change: bool) -> None:
-    chain = Chain()
-    before: frozenset[Labelled] = frozenset()
-    for night in nights:
-        old = chain.state
-        counts = _step(chain, before, night, by_change).counts
-        new = chain.state
+def test_held_out_stays_held_out_unless_train_needs_it(nights: list[Night], by_change: bool) -> None:
+    for before, night, old, new, counts in steps_of(nights, by_change):
         returned: set[Labelled] = set()
         for split in (Split.VALID, Split.TEST):
             still_there = old[split] & night.triples
             returned |= still_there & new[Split.TRAIN]
             assert still_there - returned <= new[split]
         assert counts["returned_to_train"] == len(returned)
-        # Who had no other train triple to stand in; each of them takes one triple back at most.
+        # Objects without another train triple; each of them returns one triple at most.
         unaided = (old[Split.TRAIN] & night.triples) | (night.triples - before)
         stranded = objects(set(night.triples)) - objects(unaided)
         assert len(returned) <= len(stranded)
         assert all(objects({triple}) & stranded for triple in returned)
-        before = night.triples
 
 
 @nights_at_random
 @given(evolutions(), st.booleans())
-def test_what_was_ever_trained_on_is_never_held_out(nights: list[Night], by_change: bool) -> None:
+def test_triples_once_in_train_are_never_held_out(nights: list[Night], by_change: bool) -> None:
     trained: set[Labelled] = set()
     for state in play(nights, by_change):
         assert not trained & (state[Split.VALID] | state[Split.TEST])
@@ -116,13 +133,8 @@ def test_what_was_ever_trained_on_is_never_held_out(nights: list[Night], by_chan
 
 @nights_at_random
 @given(evolutions(), st.booleans())
-def test_as_many_as_wanted_and_the_missing_are_counted(nights: list[Night], by_change: bool) -> None:
-    chain = Chain()
-    before: frozenset[Labelled] = frozenset()
-    for night in nights:
-        old = chain.state
-        counts = _step(chain, before, night, by_change).counts
-        new = chain.state
+def test_wanted_numbers_are_reached_or_the_missing_counted(nights: list[Night], by_change: bool) -> None:
+    for _, night, old, new, counts in steps_of(nights, by_change):
         missing = 0
         for split, wanted in ((Split.VALID, night.wanted.valid), (Split.TEST, night.wanted.test)):
             kept = old[split] & new[split]
@@ -132,14 +144,11 @@ def test_as_many_as_wanted_and_the_missing_are_counted(nights: list[Night], by_c
                 assert len(kept) <= len(new[split]) <= max(len(kept), wanted)
                 missing += max(0, wanted - len(new[split]))
         assert counts["held_out_missing"] == missing
-        before = night.triples
 
 
 @nights_at_random
 @given(evolutions(), st.booleans(), st.randoms(use_true_random=False))
-def test_neither_the_order_of_lines_nor_that_of_rows_matters(
-    nights: list[Night], by_change: bool, random: object
-) -> None:
+def test_order_of_lines_and_rows_does_not_matter(nights: list[Night], by_change: bool, random: object) -> None:
     order = sorted({triple for night in nights for triple in night.triples})
     random.shuffle(order)  # type: ignore[attr-defined]
     assert play(nights, by_change, order) == play(nights, by_change)
@@ -147,24 +156,24 @@ def test_neither_the_order_of_lines_nor_that_of_rows_matters(
 
 @nights_at_random
 @given(evolutions())
-def test_snapshots_and_changes_cut_alike(nights: list[Night]) -> None:
+def test_snapshots_and_changes_are_split_alike(nights: list[Night]) -> None:
     assert play(nights, by_change=True) == play(nights, by_change=False)
 
 
 def ring(size: int) -> list[Labelled]:
-    """Everybody stands in two triples."""
+    """Every entity has two triples."""
     return [(f"e{i}", "r", f"e{(i + 1) % size}") for i in range(size)]
 
 
-def test_a_cut_takes_what_can_be_spared_and_no_more() -> None:
+def test_only_removable_triples_are_held_out() -> None:
     chain = Chain()
     counts = chain.full(ring(10), HeldOut(valid=100)).counts
-    # A triple of a ring can be spared if neither neighbour was: at most every other one.
+    # A triple of a ring can be removed if neither neighbour was: at most every other one.
     assert 3 <= len(chain.state[Split.VALID]) <= 5
     assert counts["held_out_missing"] == 100 - len(chain.state[Split.VALID])
 
 
-def test_the_only_triple_of_a_relation_or_a_pair_is_not_held_out() -> None:
+def test_only_triple_of_an_object_is_not_held_out() -> None:
     chain = Chain()
     counts = chain.full([("a", "r", "b"), ("c", "s", "d"), ("d", "s", "c")], HeldOut(valid=3)).counts
     assert len(chain.state[Split.VALID]) == 1
@@ -172,7 +181,7 @@ def test_the_only_triple_of_a_relation_or_a_pair_is_not_held_out() -> None:
     assert counts == {"held_out_missing": 2}
 
 
-def test_a_loop_alone_is_not_held_out_but_may_be_beside_another_triple() -> None:
+def test_self_loop_is_held_out_only_beside_another_triple() -> None:
     alone, beside = Chain(), Chain()
     alone.full([("a", "r", "a"), ("b", "r", "c")], HeldOut(test=2))
     assert alone.state[Split.TEST] == set()
@@ -181,7 +190,7 @@ def test_a_loop_alone_is_not_held_out_but_may_be_beside_another_triple() -> None
     assert len(beside.state[Split.TEST]) == 1
 
 
-def test_test_and_valid_are_cut_apart() -> None:
+def test_valid_and_test_are_disjoint() -> None:
     chain = Chain()
     triples = [(f"e{i}", "r", f"e{j}") for i in range(12) for j in range(12)]
     assert chain.full(triples, HeldOut(valid=20, test=30)).counts == {}
@@ -190,7 +199,7 @@ def test_test_and_valid_are_cut_apart() -> None:
     assert not state[Split.VALID] & state[Split.TEST]
 
 
-def test_a_larger_cut_holds_the_smaller_one() -> None:
+def test_larger_holdout_contains_the_smaller_one() -> None:
     triples = [(f"e{i}", "r", f"e{j}") for i in range(12) for j in range(12)]
     cuts = []
     for count in (5, 20, 40):
@@ -200,8 +209,8 @@ def test_a_larger_cut_holds_the_smaller_one() -> None:
     assert cuts[0] < cuts[1] < cuts[2]
 
 
-def test_a_cut_from_more_candidates_than_are_looked_at_first() -> None:
-    """The smallest hashes may all belong to triples that nobody can spare."""
+def test_window_of_candidates_grows_until_enough_are_removable() -> None:
+    """The smallest hashes may all be of triples that cannot be removed."""
     lonely = [(f"head{i}", "r", f"tail{i}") for i in range(6000)]
     spare = [("hub", "r", f"leaf{i % 40}") for i in range(40)] + [("hub", "s", f"leaf{i}") for i in range(40)]
     chain = Chain()
@@ -211,7 +220,7 @@ def test_a_cut_from_more_candidates_than_are_looked_at_first() -> None:
     assert len(chain.state[Split.TEST]) == 30
 
 
-def test_only_one_of_several_held_out_triples_goes_back() -> None:
+def test_only_one_of_several_held_out_triples_returns_to_train() -> None:
     chain = Chain()
     hub = [("hub", "r", f"leaf{i}") for i in range(8)]
     rest = [(f"leaf{i}", "r", f"leaf{(i + 1) % 8}") for i in range(8)]
@@ -224,7 +233,7 @@ def test_only_one_of_several_held_out_triples_goes_back() -> None:
     assert len(chain.state[Split.TRAIN] & held) == 1
 
 
-def test_cuts_are_filled_up_from_new_triples_only() -> None:
+def test_holdout_is_filled_up_from_new_triples_only() -> None:
     chain = Chain()
     old = [(f"e{i}", "r", f"e{j}") for i in range(6) for j in range(6)]
     chain.full(old, HeldOut(valid=4))

@@ -1,4 +1,4 @@
-"""Labels: slices of bytes that read back as the strings they were made of."""
+"""Labels: slices of bytes that read back as the strings they were made from."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ texts = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=12),
 
 
 @given(texts)
-def test_strings_read_back(labels: list[str]) -> None:
+def test_labels_of_strings_read_back(labels: list[str]) -> None:
     made = Labels.from_strings(labels)
     assert len(made) == len(labels)
     assert list(made) == labels
@@ -38,23 +38,23 @@ def test_take_by_indices_mask_and_slice(labels: list[str], data: st.DataObject) 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()], ids=str)
 @given(texts)
-def test_arrow_columns_read_as_they_are(kind: pa.DataType, labels: list[str]) -> None:
+def test_labels_of_arrow_columns_read_back(kind: pa.DataType, labels: list[str]) -> None:
     column = pa.array(labels, kind)
     assert list(Labels.from_arrow(column)) == labels
     assert list(Labels.from_arrow(column[1:-1])) == labels[1:-1]
     assert list(Labels.from_arrow(pa.chunked_array([column, column[:1]], kind))) == labels + labels[:1]
 
 
-def test_an_arrow_column_of_empty_labels() -> None:
+def test_arrow_column_of_empty_labels() -> None:
     assert list(Labels.from_arrow(pa.array(["", ""], pa.large_string()))) == ["", ""]
 
 
-def test_nulls_are_no_labels() -> None:
+def test_nulls_are_refused() -> None:
     with pytest.raises(ValueError, match="1 null"):
         Labels.from_arrow(pa.array(["a", None], pa.string()))
 
 
-def test_one_label_many_times() -> None:
+def test_constant_label() -> None:
     assert list(Labels.constant("é", 3)) == ["é", "é", "é"]
     assert list(Labels.constant("é", 0)) == []
 

@@ -8,23 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dkge_dist.graph.diff import Change
-from dkge_dist.graph.relation_paths import PathCounts
+from dkge_dist.graph.relation_paths import PathCounts, touched_pairs
 from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.contexts import Sampling
-from dkge_dist.kernels.paths import path_bits
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.types import DkgeError
 from tests import reference
+from tests.kernels.building import decoded
 from tests.reference import Path, Triple
 from tests.strategies import Evolution, RandomGraph, digests, evolutions, graphs, to_triples
-
-
-def decoded(code: int, bits: int) -> Path:
-    path = []
-    while code:
-        path.append((code & ((1 << bits) - 1)) - 1)
-        code >>= bits
-    return tuple(path)
 
 
 def as_counter(counts: PathCounts) -> Counter[tuple[Path, Path]]:
@@ -57,11 +49,11 @@ def test_updated_counts_equal_counting_again(night: Evolution, length: int) -> N
     before, counts = count(graph.triples, graph.rows, graph.relations, length)
     change = Change.between(canonical(to_triples(graph.triples)), canonical(to_triples(after)))
     now, _ = before.after(change)
-    updated, turned = counts.after(before, now, change, graph.relations)
+    updated, toggled = counts.after(before, now, change, graph.relations)
     old, new = reference.together(graph.triples, length), reference.together(after, length)
     assert as_counter(updated) == new
     expected = {a for a, b in (set(old) ^ set(new))}
-    assert {decoded(int(path), counts.bits) for path in turned} == expected
+    assert {decoded(int(path), counts.bits) for path in toggled} == expected
 
 
 @given(small, st.integers(1, 3), st.integers(1, 6), st.integers(0, 2**63 - 1))
@@ -92,6 +84,29 @@ def test_walks_over_hubs_are_searched() -> None:
 
 
 def test_too_many_relations_for_the_path_length_are_refused() -> None:
-    assert path_bits(2, 60_000) == 31
-    with pytest.raises(DkgeError, match="path_length=4 allows 32,766 relations"):
-        path_bits(4, 60_000)
+    train = canonical(to_triples([(0, 0, 1)]))
+    with pytest.raises(DkgeError, match="path_length=4 allows 32,766 relations, the graph has 60,000"):
+        PathCounts.of(Topology.of(train, 2), train, 60_000, 4)
+
+
+@given(evolutions(max_rows=8, max_relations=3, max_triples=20), st.integers(1, 3))
+def test_touched_pairs_are_all_whose_paths_changed(night: Evolution, length: int) -> None:
+    """Pairs whose paths stayed the same may be among them."""
+    old, new = (reference.path_sets(triples, length) for triples in (night.before.triples, night.after))
+    before, after = (
+        Topology.of(canonical(to_triples(triples)), night.before.rows)
+        for triples in (night.before.triples, night.after)
+    )
+    change = Change.between(canonical(to_triples(night.before.triples)), canonical(to_triples(night.after)))
+    packed = [touched_pairs(before, change.deleted, length), touched_pairs(after, change.added, length)]
+    found = {(int(pair) >> 32, int(pair) & 0xFFFFFFFF) for pair in np.concatenate(packed)}
+    changed = {pair for pair in old.keys() | new.keys() if old.get(pair) != new.get(pair)}
+    assert changed <= found
+
+
+def test_relations_with_a_path_are_itself_and_its_partners() -> None:
+    """0 -r0-> 1 -r1-> 2 and 0 -r2-> 2: the path (r0, r1) is a vertex of the context of r2."""
+    _, counts = count([(0, 0, 1), (1, 1, 2), (0, 2, 2), (3, 3, 4)], 5, 4, 2)
+    path = (0 + 1) | ((1 + 1) << counts.bits)
+    assert counts.relations_with(np.array([path])).tolist() == [2]
+    assert counts.relations_with(np.array([3 + 1])).tolist() == [3]

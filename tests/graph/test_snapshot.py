@@ -1,4 +1,4 @@
-"""Snapshots: a base and the net change since answer like plain sets, after however many changes."""
+"""Snapshots: a base and the net diff since answer as plain sets do, after any number of changes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def degrees(triples: list[Triple]) -> tuple[Counter[int], Counter[int]]:
 
 @examples
 @given(states)
-def test_triples_and_counts(states: list[State]) -> None:
+def test_triples_and_counts_equal_the_last_state(states: list[State]) -> None:
     snapshot = evolved(states)
     for split in Split:
         expected = to_list(made(states[-1][split]))
@@ -48,7 +48,7 @@ def test_triples_and_counts(states: list[State]) -> None:
 
 @examples
 @given(states, st.lists(st.tuples(st.integers(0, 6), st.integers(0, 3), st.integers(0, 6)), max_size=30))
-def test_contains(states: list[State], queries: list[Triple]) -> None:
+def test_contains_equals_set_membership(states: list[State], queries: list[Triple]) -> None:
     snapshot = evolved(states)
     for split in Split:
         asked = queries + sorted(states[0][split])
@@ -57,7 +57,7 @@ def test_contains(states: list[State], queries: list[Triple]) -> None:
 
 @examples
 @given(states, st.permutations(range(ENTITIES)), st.permutations(range(RELATIONS)))
-def test_degrees_of_some_rows_in_any_order(states: list[State], rows: list[int], kinds: list[int]) -> None:
+def test_degrees_of_rows_in_any_order(states: list[State], rows: list[int], kinds: list[int]) -> None:
     snapshot = evolved(states)
     train = degrees(sorted(states[-1][Split.TRAIN]))
     total = degrees([triple for split in states[-1] for triple in sorted(split)])
@@ -73,14 +73,16 @@ def test_degrees_of_some_rows_in_any_order(states: list[State], rows: list[int],
 
 @examples
 @given(states)
-def test_whoever_stands_in_a_triple_of_any_split_is_alive(states: list[State]) -> None:
+def test_objects_of_any_split_are_alive(states: list[State]) -> None:
     snapshot = evolved(states)
     assert set(np.flatnonzero(snapshot.entities_alive)) == entities(states[-1])
     assert set(np.flatnonzero(snapshot.relations_alive)) == relations(states[-1])
+    assert snapshot.alive_entities.tolist() == sorted(entities(states[-1]))
+    assert snapshot.alive_relations.tolist() == sorted(relations(states[-1]))
 
 
-def test_a_change_that_is_small_beside_the_rows_it_touches() -> None:
-    """Degrees are searched for and not counted there; both ways have to agree."""
+def test_degrees_by_search_equal_those_by_counting() -> None:
+    """A small change in a large graph is searched, others are counted."""
     many = [(row, 0, row + 1) for row in range(2000)]
     base = Snapshot.full((canonical(to_triples(many)), to_triples([]), to_triples([])), 2001, 1)
     old: State = (frozenset(many), frozenset(), frozenset())
@@ -93,7 +95,7 @@ def test_a_change_that_is_small_beside_the_rows_it_touches() -> None:
     assert snapshot.entity_degrees(others).train.tolist() == [1, 2, 2]
 
 
-def test_rows_that_came_after_the_base() -> None:
+def test_rows_newer_than_the_base() -> None:
     snapshot = Snapshot.full((to_triples([(0, 0, 1)]), to_triples([]), to_triples([])), 2, 1)
     old: State = (frozenset({(0, 0, 1)}), frozenset(), frozenset())
     new: State = (old[0] | {(7, 3, 1)}, frozenset(), frozenset())
@@ -105,8 +107,8 @@ def test_rows_that_came_after_the_base() -> None:
     assert grown.relation_degrees(np.array([3, 2], np.int32)).total.tolist() == [1, 0]
 
 
-def test_nothing() -> None:
-    snapshot = Snapshot.nothing()
+def test_empty_snapshot_has_no_triples_and_no_rows() -> None:
+    snapshot = Snapshot.empty()
     assert snapshot.triple_count == 0
     assert snapshot.entities_alive.shape == (0,)
     assert snapshot.contains(Split.TRAIN, to_triples([(0, 0, 0)])).tolist() == [False]
@@ -115,7 +117,7 @@ def test_nothing() -> None:
 
 @examples
 @given(states)
-def test_a_base_counts_its_degrees(states: list[State]) -> None:
+def test_base_counts_its_degrees(states: list[State]) -> None:
     train, valid, test = (made(split) for split in states[0])
     base = Base.of((train, valid, test), ENTITIES, RELATIONS)
     by_train = degrees(sorted(states[0][Split.TRAIN]))

@@ -1,4 +1,4 @@
-"""From what a source says to the next snapshot: a whole one and the change file of the same night lead to the same."""
+"""Diffs from sources: a whole snapshot and the change file of the same night lead to the same snapshot."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def changes_between(old: set[Labelled], new: set[Labelled]) -> list[tuple[str, L
 
 @examples
 @given(nights, st.integers(0, 3), st.integers(0, 3))
-def test_full_snapshots_and_change_files_lead_to_the_same(nights: list[list[Labelled]], valid: int, test: int) -> None:
+def test_snapshots_and_change_files_give_the_same_diff(nights: list[list[Labelled]], valid: int, test: int) -> None:
     full, change = Chain(), Chain()
     wanted = HeldOut(valid, test)
     old: set[Labelled] = set()
@@ -53,7 +53,7 @@ def test_full_snapshots_and_change_files_lead_to_the_same(nights: list[list[Labe
 
 @examples
 @given(nights)
-def test_who_comes_alive_and_who_dies(nights: list[list[Labelled]]) -> None:
+def test_emerging_and_removed_objects(nights: list[list[Labelled]]) -> None:
     chain = Chain()
     known: tuple[set[str], set[str]] = (set(), set())
     for night in nights:
@@ -68,7 +68,7 @@ def test_who_comes_alive_and_who_dies(nights: list[list[Labelled]]) -> None:
 
 @examples
 @given(st.lists(triples, max_size=12), signed)
-def test_the_last_line_about_a_triple_holds(before: list[Labelled], lines: list[tuple[str, Labelled]]) -> None:
+def test_last_line_about_a_triple_counts(before: list[Labelled], lines: list[tuple[str, Labelled]]) -> None:
     chain = Chain()
     chain.full(before)
     counts = chain.change(lines).counts
@@ -82,7 +82,7 @@ def test_the_last_line_about_a_triple_holds(before: list[Labelled], lines: list[
     assert counts["already_absent"] == sum(sign == "-" and triple not in before for triple, sign in last.items())
 
 
-def test_counts_name_only_what_happened() -> None:
+def test_zero_counts_are_left_out() -> None:
     chain = Chain()
     assert chain.full([A, B, A, A]).counts == {"duplicates": 2}
     assert chain.full([A, B]).counts == {}
@@ -95,7 +95,7 @@ def test_counts_name_only_what_happened() -> None:
 
 @examples
 @given(st.lists(triples, min_size=1, max_size=20), st.randoms())
-def test_order_and_repetition_make_no_difference(night: list[Labelled], random: object) -> None:
+def test_order_and_duplicates_make_no_difference(night: list[Labelled], random: object) -> None:
     chain = Chain()
     chain.full(night)
     content = chain.content
@@ -128,7 +128,7 @@ def test_content_knows_splits_and_directions() -> None:
     assert len(set(contents)) == len(contents)
 
 
-def test_given_splits_are_taken_as_they_are_and_leaks_are_counted() -> None:
+def test_given_splits_are_kept_and_leaks_counted() -> None:
     chain = Chain()
     given = {Split.TRAIN: [A, B, C], Split.VALID: [B], Split.TEST: [C, A, A]}
     counts = chain.splits(given).counts
@@ -136,7 +136,7 @@ def test_given_splits_are_taken_as_they_are_and_leaks_are_counted() -> None:
     assert counts == {"duplicates": 1, "valid_in_train": 1, "test_in_train": 2}
 
 
-def test_given_splits_may_move_triples() -> None:
+def test_triples_may_move_between_given_splits() -> None:
     chain = Chain()
     chain.splits({Split.TRAIN: [A, B], Split.VALID: [C]})
     found = summary(chain, chain.splits({Split.TRAIN: [A, C], Split.TEST: [B]}))
@@ -144,7 +144,7 @@ def test_given_splits_may_move_triples() -> None:
     assert found["entities"] == (set(), set())
 
 
-def test_a_change_on_top_of_given_splits_finds_triples_in_every_split() -> None:
+def test_change_finds_triples_in_every_split() -> None:
     chain = Chain()
     other = ("a", "s", "c")
     chain.splits({Split.TRAIN: [A, B, other], Split.VALID: [C, A]})
@@ -153,7 +153,7 @@ def test_a_change_on_top_of_given_splits_finds_triples_in_every_split() -> None:
     assert chain.state == {Split.TRAIN: {B, other}, Split.VALID: {C}, Split.TEST: set()}
 
 
-def test_what_vanished_and_returns_keeps_its_rows_and_is_emerging_again() -> None:
+def test_returning_objects_keep_their_rows_and_emerge_again() -> None:
     chain = Chain()
     chain.full([A, B])
     rows = chain.names[0].labels(chain.snapshot.diff.emerging_entities)

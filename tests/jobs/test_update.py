@@ -109,7 +109,7 @@ def test_an_update_that_was_overtaken_does_not_bring_an_older_model_back(store: 
             ingest_night(tmp_path / "n2.changes", store, ADDED[2:], [])
             newer[0] = dkge_dist.update(store)["version"]
 
-    with pytest.raises(DkgeError, match="came into force while version 2 was being updated; nothing was changed"):
+    with pytest.raises(DkgeError, match="became current while version 2 was being updated; nothing was changed"):
         dkge_dist.update(store, progress=overtaken)
     assert dkge_dist.log(store)["versions"][-1]["version"] == newer[0]
 

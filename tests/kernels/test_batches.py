@@ -1,63 +1,87 @@
-"""Numbering, corruption, known masks and the row-sparse optimizers."""
+"""Row numbering, negatives, links between pairs and masks of known triples, against the reference."""
 
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dkge_dist.graph.topology import Topology
-from dkge_dist.kernels.batches import RowNumbering, bernoulli_head_chance, corrupt, known_among
+from dkge_dist.graph.diff import Change
+from dkge_dist.kernels.batches import RowNumbering, bernoulli_head_chance, corrupt, known_among, links
 from dkge_dist.kernels.triples import canonical
-from dkge_dist.tables.shard import Optimizer, Shard
-from dkge_dist.types import ROW, Field
-from tests.strategies import RandomGraph, graphs, to_triples
+from dkge_dist.types import ROW
+from tests import reference
+from tests.kernels.building import topology_of
+from tests.strategies import Evolution, RandomGraph, evolutions, graphs, to_list, to_triples
 
 
-@given(st.lists(st.lists(st.integers(0, 20), max_size=30), max_size=5))
-def test_numbering_is_by_first_appearance_batch_after_batch(batches: list[list[int]]) -> None:
-    numbering = RowNumbering(21)
-    for rows in batches:
-        distinct, numbers = numbering.number(np.array(rows, ROW))
-        expected = list(dict.fromkeys(rows))
-        assert distinct.tolist() == expected
-        assert numbers.tolist() == [expected.index(row) for row in rows]
+class TestNumbering:
+    @given(st.lists(st.lists(st.integers(0, 20), max_size=30), max_size=5))
+    def test_numbers_are_by_first_appearance_batch_after_batch(self, batches: list[list[int]]) -> None:
+        numbering = RowNumbering(21)
+        for rows in batches:
+            distinct, numbers = numbering.number(np.array(rows, ROW))
+            expected = list(dict.fromkeys(rows))
+            assert distinct.tolist() == expected
+            assert numbers.tolist() == [expected.index(row) for row in rows]
+            assert numbering.holds(np.arange(21)).tolist() == [row in rows for row in range(21)]
+
+    def test_stamp_wraps(self) -> None:
+        numbering = RowNumbering(3)
+        numbering.stamp = np.iinfo(np.int32).max - 2
+        for _ in range(4):
+            assert numbering.number(np.array([2, 2, 0], ROW))[1].tolist() == [0, 0, 1]
 
 
-def test_numbering_survives_the_wrap_of_its_stamp() -> None:
-    numbering = RowNumbering(3)
-    numbering.stamp = np.iinfo(np.int32).max - 2
-    for _ in range(4):
-        assert numbering.number(np.array([2, 2, 0], ROW))[1].tolist() == [0, 0, 1]
+class TestCorruption:
+    @given(graphs(max_rows=10), st.integers(0, 99))
+    def test_no_negative_is_a_known_triple_if_any_is_not(self, graph: RandomGraph, seed: int) -> None:
+        train = canonical(to_triples(graph.triples))
+        if not train.count:
+            return
+        topology = topology_of(graph.triples, graph.rows)
+        chance = bernoulli_head_chance(train.head, train.relation, train.tail, graph.relations)
+        draws = np.random.default_rng(seed).random((train.count, 65))
+        side, replaced = corrupt(topology.outgoing, train, np.arange(graph.rows), chance, draws)
+        known = set(graph.triples)
+        for i in range(train.count):
+            h, r, t = int(train.head[i]), int(train.relation[i]), int(train.tail[i])
+            made = (int(replaced[i]), r, t) if side[i] == 0 else (h, r, int(replaced[i]))
+            free = any((e, r, t) not in known for e in range(graph.rows))
+            free |= any((h, r, e) not in known for e in range(graph.rows))
+            # 64 draws miss one free candidate of ten twice in a row about once in a million examples.
+            assert made not in known or not free
 
+    @given(graphs(max_rows=8), st.integers(0, 99), st.integers(1, 4), st.data())
+    def test_negatives_equal_the_reference(
+        self, graph: RandomGraph, seed: int, tries: int, data: st.DataObject
+    ) -> None:
+        """Few tries and few candidates, so that both sides run out of them."""
+        train = canonical(to_triples(graph.triples))
+        rng = np.random.default_rng(seed)
+        candidates = sorted(data.draw(st.sets(st.integers(0, graph.rows - 1), min_size=1)))
+        chance = rng.random(graph.relations)
+        draws = rng.random((train.count, tries + 1))
+        topology = topology_of(graph.triples, graph.rows)
+        side, replaced = corrupt(topology.outgoing, train, np.array(candidates, ROW), chance, draws)
+        expected = reference.corrupt(set(graph.triples), to_list(train), candidates, chance, draws)
+        assert list(zip(side.tolist(), replaced.tolist(), strict=True)) == expected
 
-@given(graphs(max_rows=10), st.integers(0, 99))
-def test_corruptions_are_no_known_triples_unless_all_are(graph: RandomGraph, seed: int) -> None:
-    train = canonical(to_triples(graph.triples))
-    if not train.count:
-        return
-    topology = Topology.of(train, graph.rows)
-    chance = bernoulli_head_chance(train.head, train.relation, train.tail, graph.relations)
-    draws = np.random.default_rng(seed).random((train.count, 65))
-    side, replaced = corrupt(topology.outgoing, train, np.arange(graph.rows), chance, draws)
-    known = set(graph.triples)
-    for i in range(train.count):
-        h, r, t = int(train.head[i]), int(train.relation[i]), int(train.tail[i])
-        made = (int(replaced[i]), r, t) if side[i] == 0 else (h, r, int(replaced[i]))
-        free = any((e, r, t) not in known for e in range(graph.rows))
-        free |= any((h, r, e) not in known for e in range(graph.rows))
-        # 64 draws miss one free candidate of ten twice in a row about once in a million examples.
-        assert made not in known or not free
+    @given(graphs())
+    def test_head_chance_equals_the_reference(self, graph: RandomGraph) -> None:
+        triples = canonical(to_triples(graph.triples))
+        chance = bernoulli_head_chance(triples.head, triples.relation, triples.tail, graph.relations)
+        expected = [reference.head_chance(to_list(triples), relation) for relation in range(graph.relations)]
+        np.testing.assert_allclose(chance, expected, rtol=1e-12)
 
-
-def test_bernoulli_chance_is_per_relation() -> None:
-    # Relation 0: one head, four tails (4 tails a head, 1 head a tail). Relation 1: one to one. Relation 2: unused.
-    triples = to_triples([(0, 0, 1), (0, 0, 2), (0, 0, 3), (0, 0, 4), (5, 1, 6)])
-    chance = bernoulli_head_chance(triples.head, triples.relation, triples.tail, 3)
-    assert chance.tolist() == [0.8, 0.5, 0.5]
+    def test_head_chance_is_per_relation(self) -> None:
+        # Relation 0: one head, four tails (4 tails a head, 1 head a tail). Relation 1: one to one. Relation 2: unused.
+        triples = to_triples([(0, 0, 1), (0, 0, 2), (0, 0, 3), (0, 0, 4), (5, 1, 6)])
+        chance = bernoulli_head_chance(triples.head, triples.relation, triples.tail, 3)
+        assert chance.tolist() == [0.8, 0.5, 0.5]
 
 
 @given(graphs(), st.data())
-def test_known_among_marks_exactly_the_known_triples(graph: RandomGraph, data: st.DataObject) -> None:
-    topology = Topology.of(canonical(to_triples(graph.triples)), graph.rows)
+def test_known_mask_marks_exactly_the_known_triples(graph: RandomGraph, data: st.DataObject) -> None:
+    topology = topology_of(graph.triples, graph.rows)
     row = st.integers(0, graph.rows - 1)
     asked = data.draw(st.lists(st.tuples(row, st.integers(0, graph.relations - 1)), min_size=1, max_size=8))
     batch = data.draw(st.lists(row, min_size=1, max_size=12))
@@ -65,28 +89,43 @@ def test_known_among_marks_exactly_the_known_triples(graph: RandomGraph, data: s
     distinct, numbers = numbering.number(np.array(batch, ROW))
     shared = np.unique(numbers[len(batch) // 2 :])
     rows, relations = np.array(asked, ROW).T
-    blocked = known_among(topology.outgoing, rows, relations, distinct, shared, numbering)
     known = set(graph.triples)
-    assert blocked.tolist() == [[(h, r, int(distinct[n])) in known for n in shared] for h, r in asked]
+    found = known_among(topology.outgoing, rows, relations, distinct, shared, numbering)
+    assert found.tolist() == [[(h, r, int(distinct[n])) in known for n in shared] for h, r in asked]
+    nothing = known_among(topology.outgoing, rows, relations, distinct, shared[:0], numbering)
+    assert nothing.shape == (len(asked), 0)
 
 
-def test_optimizers_touch_only_their_rows() -> None:
-    rng = np.random.default_rng(0)
-    values = {field: rng.normal(size=(9, 5)).astype(np.float32) for field in Field}
-    before = {field: table.copy() for field, table in values.items()}
-    shard = Shard(values)
-    rows, gradients = np.array([7, 2], ROW), rng.normal(size=(2, 5)).astype(np.float32)
-    state = np.zeros(2, np.float32)
-    expected = before[Field.CONTEXT][rows]
-    for _ in range(3):
-        shard.step(Field.CONTEXT, rows, gradients, Optimizer("adagrad", 0.1))
-        state += (gradients**2).mean(1)
-        expected = expected - 0.1 * gradients / np.sqrt(state)[:, None]
-    np.testing.assert_allclose(shard.values[Field.CONTEXT][rows], expected, rtol=1e-5)
-    shard.step(Field.KNOWLEDGE, rows, gradients, Optimizer("sgd", 0.5))
-    np.testing.assert_allclose(
-        shard.values[Field.KNOWLEDGE][rows], before[Field.KNOWLEDGE][rows] - 0.5 * gradients, rtol=1e-6
-    )
-    others = np.setdiff1d(np.arange(9), rows)
-    for field in Field:
-        assert np.array_equal(shard.values[field][others], before[field][others])
+def all_pairs(rows: int) -> tuple[np.ndarray, np.ndarray]:
+    one, other = np.divmod(np.arange(rows * rows), rows)
+    return one, other
+
+
+class TestLinks:
+    @given(graphs(max_rows=10))
+    def test_links_of_all_pairs_equal_counting(self, graph: RandomGraph) -> None:
+        topology = topology_of(graph.triples, graph.rows)
+        one, other = all_pairs(graph.rows)
+        expected = [reference.links(graph.triples, int(a), int(b)) for a, b in zip(one, other, strict=True)]
+        assert links(topology.outgoing, one, other).tolist() == expected
+
+    def test_both_directions_parallel_relations_and_loops_count(self) -> None:
+        triples = [(0, 0, 1), (0, 2, 1), (1, 0, 0), (2, 0, 2), (2, 1, 2), (2, 0, 3)]
+        topology = topology_of(triples, 5)
+        pairs = [(0, 1), (1, 0), (2, 2), (2, 3), (0, 0), (0, 2), (4, 4), (3, 4)]
+        assert links(topology.outgoing, *np.array(pairs).T).tolist() == [3, 3, 2, 1, 0, 0, 0, 0]
+
+    @given(evolutions(max_rows=8), st.booleans())
+    def test_links_after_a_change_equal_counting(self, evolution: Evolution, twice: bool) -> None:
+        """Over patched lists too, and patched back."""
+        before, after = set(evolution.before.triples), set(evolution.after)
+        added, deleted = (canonical(to_triples(sorted(side))) for side in (after - before, before - after))
+        rows = evolution.before.rows
+        topology, _ = topology_of(sorted(before), rows).after(Change(added, deleted))
+        now = after
+        if twice:
+            topology, _ = topology.after(Change(deleted, added))
+            now = before
+        one, other = all_pairs(rows)
+        expected = [reference.links(now, int(a), int(b)) for a, b in zip(one, other, strict=True)]
+        assert links(topology.outgoing, one, other).tolist() == expected

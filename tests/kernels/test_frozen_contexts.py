@@ -1,4 +1,4 @@
-"""Attention over constant contexts: the kernels against 64-bit sums, and their gradient against torch's."""
+"""Attention over frozen contexts: the kernels against sums in 64 bits, and their gradient against torch's."""
 
 import numpy as np
 import pytest
@@ -46,7 +46,7 @@ def slowly(
     st.integers(0, 10**6),
     st.sampled_from([0.1, 1.0, 20.0]),
 )
-def test_equal_to_slow_sums(sizes: list[int], dim: int, seed: int, scale: float) -> None:
+def test_attention_and_its_gradient_equal_sums_in_64_bits(sizes: list[int], dim: int, seed: int, scale: float) -> None:
     """Contexts in any order, seen by several objects or by none, with scores that would overflow unscaled."""
     rng = np.random.default_rng(seed)
     bounds = np.concatenate([[0], np.cumsum(sizes)]).astype(OFFSET)
@@ -66,7 +66,7 @@ def test_equal_to_slow_sums(sizes: list[int], dim: int, seed: int, scale: float)
     )
 
 
-def test_a_context_of_one_is_itself_and_has_no_slope() -> None:
+def test_context_of_one_vertex_is_that_vertex_and_has_no_gradient() -> None:
     hidden = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
     begin, end = np.array([1, 0], OFFSET), np.array([2, 1], OFFSET)
     query = np.array([[1e30, -5.0], [0.0, 0.0]], np.float32)
@@ -75,7 +75,7 @@ def test_a_context_of_one_is_itself_and_has_no_slope() -> None:
 
 
 @pytest.mark.parametrize("objects", [0, 1, 300])
-def test_inputs_stay_as_they_are(objects: int) -> None:
+def test_inputs_are_not_written(objects: int) -> None:
     rng = np.random.default_rng(objects)
     hidden = rng.normal(size=(50, 6)).astype(np.float32)
     begin = rng.integers(0, 25, objects)

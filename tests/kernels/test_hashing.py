@@ -26,12 +26,12 @@ def test_digests_cover_every_length_around_the_stripes() -> None:
 
 
 @given(words, words)
-def test_combine_is_the_reference(left: int, right: int) -> None:
+def test_combine_equals_the_reference(left: int, right: int) -> None:
     assert int(combine(np.uint64(left), np.uint64(right))) == reference.combine(left, right)
 
 
 @given(st.lists(st.tuples(words, words, words)), st.integers(0, 2**63 - 1))
-def test_triple_hashes_fold_the_three_digests(triples: list[tuple[int, int, int]], seed: int) -> None:
+def test_triple_hashes_combine_the_three_digests(triples: list[tuple[int, int, int]], seed: int) -> None:
     columns = np.array(triples, np.uint64).reshape(-1, 3).T
     expected = [reference.combine(reference.combine(reference.combine(seed, h), r), t) for h, r, t in triples]
     assert triple_hashes(seed, *columns).tolist() == expected

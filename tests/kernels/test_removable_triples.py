@@ -1,4 +1,4 @@
-"""Triples that can be spared, against taking them one by one from a list."""
+"""Removable triples, against removing them one by one from a list."""
 
 import numpy as np
 from hypothesis import given
@@ -10,7 +10,7 @@ from tests.strategies import RandomGraph, graphs, to_triples
 
 
 @given(graphs(max_rows=8, max_triples=24), st.integers(0, 20))
-def test_take_greedily_leaves_everybody_in_a_triple(graph: RandomGraph, count: int) -> None:
+def test_every_object_keeps_a_triple(graph: RandomGraph, count: int) -> None:
     triples = to_triples(graph.triples)
     entities = np.bincount(triples.head, minlength=graph.rows) + np.bincount(triples.tail, minlength=graph.rows)
     relations = np.bincount(triples.relation, minlength=graph.relations)

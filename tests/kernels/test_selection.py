@@ -1,4 +1,4 @@
-"""Triples of some entities, against looking at every triple of the graph."""
+"""Triples of some entities, all or a sample, against a scan of the graph."""
 
 import numpy as np
 import pytest
@@ -11,16 +11,13 @@ from dkge_dist.kernels.selection import triples_of
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.types import ROW
 from tests import reference
+from tests.kernels.building import topology_of
 from tests.reference import Triple
 from tests.strategies import Evolution, RandomGraph, evolutions, graphs, to_list, to_triples
 
 ALL = int(np.iinfo(np.int64).max)
 limits = st.sampled_from([1, 2, 3, 5, ALL])
 seeds = st.integers(0, 2**63 - 1)
-
-
-def topology_of(triples: list[Triple], rows: int) -> Topology:
-    return Topology.of(canonical(to_triples(triples)), rows)
 
 
 def topology_after(evolution: Evolution) -> Topology:
@@ -39,10 +36,9 @@ def assert_triples(topology: Topology, triples: list[Triple], rows: list[int], l
 
 
 @given(st.data(), graphs(), limits, seeds)
-def test_triples_equal_looking_at_all(data: st.DataObject, graph: RandomGraph, limit: int, seed: int) -> None:
-    assert_triples(
-        topology_of(graph.triples, graph.rows), graph.triples, some_rows(data, graph.rows), limit, seed
-    )  # fmt: skip
+def test_triples_equal_the_reference(data: st.DataObject, graph: RandomGraph, limit: int, seed: int) -> None:
+    rows = some_rows(data, graph.rows)
+    assert_triples(topology_of(graph.triples, graph.rows), graph.triples, rows, limit, seed)
 
 
 @given(st.data(), evolutions(), limits, seeds)
@@ -73,7 +69,7 @@ def test_every_triple_of_a_hub_has_the_same_chance() -> None:
     assert (np.abs(counts[1:] - 600) < 120).all()
 
 
-def test_of_nobody() -> None:
+def test_no_rows_have_no_triples() -> None:
     topology = topology_of([(0, 0, 1)], 2)
-    nobody = np.empty(0, ROW)
-    assert triples_of(topology.outgoing, topology.incoming, nobody, 5, 1).count == 0
+    none = np.empty(0, ROW)
+    assert triples_of(topology.outgoing, topology.incoming, none, 5, 1).count == 0

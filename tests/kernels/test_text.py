@@ -1,4 +1,4 @@
-"""Each text kernel against its slow, obvious twin in plain Python."""
+"""Text kernels against what Python does with the same bytes."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dkge_dist.kernels import text
 from dkge_dist.types import OFFSET, Array
-
-UNTIMED = settings(deadline=None)
-"""The first call of a kernel compiles it."""
+from tests import reference
 
 FIELD_BYTES = st.binary(max_size=12).map(lambda field: field.replace(b"\t", b"").replace(b"\n", b""))
 
@@ -31,7 +29,6 @@ def cut(data: Array, start: Array, stop: Array) -> list[bytes]:
     return [data[a:b].tobytes() for a, b in zip(start.ravel(), stop.ravel(), strict=True)]
 
 
-@UNTIMED
 @given(lines=st.lists(st.lists(FIELD_BYTES, min_size=1, max_size=5)), columns=st.integers(1, 4))
 def test_split_fields_is_what_split_does(lines: list[list[bytes]], columns: int) -> None:
     data = np.frombuffer(b"".join(b"\t".join(fields) + b"\n" for fields in lines), np.uint8)
@@ -42,7 +39,6 @@ def test_split_fields_is_what_split_does(lines: list[list[bytes]], columns: int)
             assert cut(data, start[i], stop[i]) == fields
 
 
-@UNTIMED
 @given(
     st.lists(
         st.tuples(
@@ -58,13 +54,6 @@ def test_split_statements_finds_the_terms(statements: list[tuple[bytes, bytes, b
     assert cut(data, start, stop) == list(itertools.chain.from_iterable(statements))
 
 
-def slow_slot(key: bytes, prefix: bytes) -> int:
-    match = re.fullmatch(re.escape(prefix) + rb"([0-9]{1,9})", key)
-    if not match:
-        return -1
-    return sum(10**digits for digits in range(1, len(match[1]))) + int(match[1])
-
-
 KEYS = st.one_of(
     st.from_regex(rb"(tt|nm|t|ttt)[0-9]{0,11}", fullmatch=True),
     st.from_regex(rb"tt[0-9]{1,9}", fullmatch=True),
@@ -73,11 +62,10 @@ KEYS = st.one_of(
 )
 
 
-@UNTIMED
 @given(st.lists(KEYS), st.sampled_from(["tt", "nm", ""]))
-def test_key_slots_equal_the_slow_ones(keys: list[bytes], prefix: str) -> None:
+def test_key_slots_equal_the_reference(keys: list[bytes], prefix: str) -> None:
     slots = text.key_slots(*spans(keys), prefix)
-    assert slots.tolist() == [slow_slot(key, prefix.encode()) for key in keys]
+    assert slots.tolist() == [reference.key_slot(key, prefix.encode()) for key in keys]
 
 
 def test_every_digit_string_has_its_own_slot() -> None:
@@ -85,18 +73,16 @@ def test_every_digit_string_has_its_own_slot() -> None:
     assert text.key_slots(*spans(keys), "tt").tolist() == list(range(len(keys)))
 
 
-def test_the_last_slot_is_that_of_nine_nines() -> None:
+def test_last_slot_is_that_of_nine_nines() -> None:
     assert text.key_slots(*spans([b"tt999999999"]), "tt").tolist() == [text.MAX_KEY_SLOTS - 1]
 
 
-@UNTIMED
 @given(st.lists(st.one_of(st.integers(0, 10**20).map(lambda number: str(number).encode()), FIELD_BYTES)))
 def test_decimals_equal_int(fields: list[bytes]) -> None:
     expected = [int(field) if re.fullmatch(rb"[0-9]{1,18}", field) else -1 for field in fields]
     assert text.decimals(*spans(fields)).tolist() == expected
 
 
-@UNTIMED
 @given(
     st.lists(st.sampled_from([b"\\N", b"\\", b"N", b"", b"\\NN", b"\\n", b"\xc3\xa9"])),
     st.sampled_from(["\\N", "é", ""]),
@@ -106,7 +92,6 @@ def test_equal_to_compares_whole_fields(fields: list[bytes], constant: str) -> N
     assert text.equal_to(*spans(fields), constant).tolist() == expected
 
 
-@UNTIMED
 @given(
     st.lists(st.one_of(FIELD_BYTES, st.sampled_from([b",", b"a,b", b",a,", b"a,,b", b"a;b"]))), st.sampled_from(",;")
 )
@@ -117,7 +102,6 @@ def test_split_lists_is_what_split_does(fields: list[bytes], separator: str) -> 
     assert list(zip(owner.tolist(), cut(data, item_start, item_stop), strict=True)) == expected
 
 
-@UNTIMED
 @given(st.lists(FIELD_BYTES), st.integers(0, 3))
 def test_copy_fields_joins(fields: list[bytes], spare: int) -> None:
     joined = b"".join(fields)
@@ -142,5 +126,5 @@ def test_kernels_take_columns_of_a_table() -> None:
     assert text.decimals(data, start[:, 2], stop[:, 2]).tolist() == [1999, -1]
 
 
-def test_a_key_of_ten_digits_is_none() -> None:
+def test_keys_of_ten_digits_are_refused() -> None:
     assert text.key_slots(*spans([b"tt0000000000", b"tt000000000"]), "tt").tolist() == [-1, 111_111_110]

@@ -67,7 +67,7 @@ def test_distinct_rows_counts_or_compares(count: int) -> None:
     assert kernels.distinct_rows(values).tolist() == sorted(set(values.tolist()))
 
 
-def test_nothing_is_a_set_too() -> None:
+def test_empty_sets() -> None:
     nothing = Triples.empty()
     assert kernels.canonical(nothing).count == 0
     assert kernels.differences(nothing, nothing)[0].count == 0

@@ -1,4 +1,4 @@
-"""What launch/ holds: valid for those who read it, guarded by a token, and doing what its comments say."""
+"""The files of launch/: valid for the programs that read them, guarded by a token, doing what their comments say."""
 
 from __future__ import annotations
 
@@ -44,17 +44,17 @@ def validated(config: dict[str, Any]) -> dict[str, Any]:
 
 
 class TestClusterYaml:
-    def test_ray_takes_it(self) -> None:
+    def test_ray_accepts_it(self) -> None:
         prepared = validated(documents("cluster.yaml")[0])
         assert prepared["available_node_types"]["local.cluster.node"]["max_workers"] == 2
 
-    def test_ray_takes_the_lines_for_aws(self) -> None:
+    def test_ray_accepts_the_lines_for_aws(self) -> None:
         marked = re.findall(r"^#: (.*)$", (LAUNCH / "cluster.yaml").read_text(encoding="utf-8"), re.MULTILINE)
         rented = yaml.safe_load("\n".join(marked))
         assert rented["provider"]["type"] == "aws"
         validated({**documents("cluster.yaml")[0], **rented})
 
-    def test_nobody_gets_in_without_the_token(self) -> None:
+    def test_nodes_require_the_token(self) -> None:
         config = documents("cluster.yaml")[0]
         assert config["file_mounts"]["~/.ray/auth_token"] == "~/.ray/auth_token"
         starts = [
@@ -66,7 +66,7 @@ class TestClusterYaml:
         assert all(command.startswith("export RAY_AUTH_MODE=token;") for command in starts)
         assert "--head" in starts[0] and "--dashboard-host=127.0.0.1" in starts[0].split()
 
-    def test_it_installs_the_package_and_what_ray_submit_runs_is_that_python(self) -> None:
+    def test_ray_submit_runs_the_installed_python(self) -> None:
         config = documents("cluster.yaml")[0]
         assert config["file_mounts"]["~/dkge_dist"] == "."
         assert (LAUNCH.parent / "pyproject.toml").is_file() and (LAUNCH.parent / "constraints.txt").is_file()
@@ -87,13 +87,13 @@ class TestClusterYaml:
 
 
 class TestKubernetes:
-    def test_all_of_it_is_kubernetes(self) -> None:
+    def test_all_documents_are_kubernetes_objects(self) -> None:
         for name in ("rayjob.yaml", "nightly-cronjob.yaml", "store-claim.yaml"):
             for document in documents(name):
                 assert {"apiVersion", "kind", "metadata"} <= document.keys()
                 assert document["metadata"].keys() & {"name", "generateName"}
 
-    def test_the_job_runs_a_script_that_exists_and_goes_when_it_is_done(self) -> None:
+    def test_job_runs_an_existing_script_and_ends_with_it(self) -> None:
         spec = of_kind("rayjob.yaml", "RayJob")["spec"]
         python, script, *words = shlex.split(spec["entrypoint"])
         assert python == "python" and script.startswith("/opt/dkge/launch/")
@@ -101,7 +101,7 @@ class TestKubernetes:
         assert words == ["/dkge/store", "/dkge/incoming/NIGHT", "--shards", "8", "--json"]
         assert spec["shutdownAfterJobFinishes"] is True and spec["backoffLimit"] > 0
 
-    def test_the_job_is_guarded_by_the_token(self) -> None:
+    def test_job_requires_the_token(self) -> None:
         cluster = of_kind("rayjob.yaml", "RayJob")["spec"]["rayClusterSpec"]
         assert cluster["authOptions"] == {"mode": "token", "secretName": "dkge-ray-token"}
         assert cluster["headGroupSpec"]["serviceType"] == "ClusterIP"
@@ -115,19 +115,19 @@ class TestKubernetes:
         for pod in (*(group["template"]["spec"] for group in groups), cron["spec"]):
             assert claims(pod) == {"/dkge": claim["metadata"]["name"]}
 
-    def test_the_image_has_the_ray_that_was_tested(self) -> None:
+    def test_image_has_the_pinned_ray(self) -> None:
         pinned = re.search(r"^ray==(.*)$", (LAUNCH.parent / "constraints.txt").read_text(), re.MULTILINE)
         assert pinned is not None
         text = (LAUNCH / "rayjob.yaml").read_text(encoding="utf-8")
         assert of_kind("rayjob.yaml", "RayJob")["spec"]["rayClusterSpec"]["rayVersion"] == pinned[1]
         assert f"FROM rayproject/ray:{pinned[1]}-py311" in text
 
-    def test_one_night_at_a_time(self) -> None:
+    def test_nights_never_run_at_once(self) -> None:
         spec = of_kind("nightly-cronjob.yaml", "CronJob")["spec"]
         assert spec["concurrencyPolicy"] == "Forbid"
         assert spec["jobTemplate"]["spec"]["template"]["spec"]["restartPolicy"] == "Never"
 
-    def test_the_cron_job_may_do_what_it_does_and_no_more(self) -> None:
+    def test_cron_job_has_only_the_rights_it_needs(self) -> None:
         rules = of_kind("nightly-cronjob.yaml", "Role")["rules"]
         assert rules == [{"apiGroups": ["ray.io"], "resources": ["rayjobs"], "verbs": ["create", "get", "delete"]}]
 
@@ -147,7 +147,7 @@ esac
 
 
 class TestNightsInOrder:
-    """Both schedules take the files of incoming/ in order, and stop at the one that fails."""
+    """Both schedules take the files of incoming/ in order, and stop at the first that fails."""
 
     def bring(self, place: Path, *names: str) -> None:
         (place / "incoming").mkdir(exist_ok=True)
@@ -164,7 +164,7 @@ class TestNightsInOrder:
         path.chmod(0o755)
         return path
 
-    def test_by_the_cron_job(self, tmp_path: Path) -> None:
+    def test_cron_job_takes_nights_in_order(self, tmp_path: Path) -> None:
         cron = of_kind("nightly-cronjob.yaml", "CronJob")["spec"]["jobTemplate"]["spec"]["template"]["spec"]
         container = cron["containers"][0]
         self.script(tmp_path, "bin/kubectl", KUBECTL)
@@ -189,7 +189,7 @@ class TestNightsInOrder:
         assert subprocess.run(command, env=env, check=False, capture_output=True).returncode == 1
 
     @pytest.mark.skipif(shutil.which("flock") is None, reason="needs flock")
-    def test_by_crontab(self, tmp_path: Path) -> None:
+    def test_crontab_takes_nights_in_order(self, tmp_path: Path) -> None:
         lines = [line for line in (LAUNCH / "crontab").read_text(encoding="utf-8").splitlines() if line[:1] not in "#"]
         settings = dict(line.split("=", 1) for line in lines if re.match(r"[A-Z_]+=", line))
         (line,) = (line for line in lines if line and line[0].isdigit())

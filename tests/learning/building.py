@@ -116,10 +116,10 @@ def shown_contexts(objects: ObjectBatch) -> dict[int, Context]:
     found = {}
     for number, row in enumerate(objects.rows.tolist()):
         first, end = contexts.indptr[number], contexts.indptr[number + 1]
-        vertices = objects.vertex_rows[contexts.place_row[first:end]].tolist()
+        vertices = objects.vertex_rows[contexts.slot_row[first:end]].tolist()
         edges = set()
         for place in range(first, end):
-            others = contexts.entry_place[contexts.entry_ptr[place] : contexts.entry_ptr[place + 1]]
+            others = contexts.entry_slot[contexts.entry_ptr[place] : contexts.entry_ptr[place + 1]]
             edges |= {(vertices[place - first], vertices[other - first]) for other in others if other != place}
         found[row] = (vertices, frozenset(edges))
     return found

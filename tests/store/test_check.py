@@ -10,13 +10,19 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dkge_dist import api
-from dkge_dist.store.manifest import FORMAT, parse_manifest, sealed
+from dkge_dist.store.manifest import ModelEntry, PartEntry, TableEntry, sealed
+from dkge_dist.store.models import publish_model
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
-from tests.graphs import everything, head, listing, movies, write_changes, write_tsv
+from dkge_dist.store.tables import table_parts
+from dkge_dist.types import Field
+from tests.graphs import assert_sound, listing, movies, write_changes, write_tsv
+from tests.store.damage import flipped
+from tests.store.small_models import saved, some_weights
 
 VERSIONS = 4
 
@@ -41,12 +47,6 @@ def store(sound: Path, tmp_path: Path) -> Path:
 
 def files(store: Path) -> list[str]:
     return [name for name, kind in listing(store).items() if kind != "folder" and name != "store.json"]
-
-
-def flipped(path: Path, bit: int) -> None:
-    data = bytearray(path.read_bytes())
-    data[bit // 8] ^= 1 << bit % 8
-    path.write_bytes(data)
 
 
 def problems(store: Path) -> list[str]:
@@ -99,29 +99,6 @@ def test_one_flipped_bit_in_any_file_is_found_and_named(store: Path) -> None:
             path.write_bytes(content)
             assert any(str(path) in problem for problem in found), name
     assert problems(store) == []
-
-
-def test_any_flipped_bit_in_the_newest_manifest_is_found(store: Path) -> None:
-    """No later version vouches for it."""
-    path = store / "versions" / f"{VERSIONS:08d}.json"
-    content = path.read_bytes()
-    for bit in range(0, 8 * len(content), 7):
-        altered = bytearray(content)
-        altered[bit // 8] ^= 1 << bit % 8
-        with pytest.raises(StoreError, match=r"00000004\.json: "):
-            parse_manifest(bytes(altered), str(path))
-    assert parse_manifest(content, str(path)) == head(store)
-
-
-def test_any_flipped_bit_in_the_marker_is_found(store: Path) -> None:
-    path = store / "store.json"
-    content = path.read_bytes()
-    for bit in range(8 * len(content)):
-        flipped(path, bit)
-        with pytest.raises(StoreError, match=r"store\.json: (damaged|the store has format \d+, this program reads)"):
-            api.check(store)
-        path.write_bytes(content)
-    assert api.check(store)["ok"]
 
 
 @pytest.mark.parametrize("size", [0, 1, -1])
@@ -203,13 +180,6 @@ def test_everything_that_is_broken_is_named_at_once(store: Path) -> None:
         assert any(str(store / name) in problem for problem in found)
 
 
-def test_other_files_among_the_versions_do_no_harm(store: Path) -> None:
-    for name in ("00000001.json~", "notes.txt", "1.json", ".00000009.json.0123"):
-        (store / "versions" / name).write_text("rubbish")
-    assert problems(store) == []
-    assert head(store).version == VERSIONS
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -248,55 +218,72 @@ def test_manifests_that_do_not_fit_their_parts(store: Path, change: Callable[[di
     assert any(re.search(message, problem["problem"]) for problem in found), found
 
 
-@pytest.mark.parametrize("data", [b"", b"[]", b"7", b"null", b"\xff\xfe", b"{}", b'{"format": 1}', b"{" * 50])
-def test_files_that_are_no_manifests(store: Path, data: bytes) -> None:
-    path = store / "versions" / f"{VERSIONS:08d}.json"
-    path.write_bytes(data)
-    assert [str(path) in problem for problem in problems(store)] == [True]
+def model_parts(path: Path) -> dict[str, PartEntry]:
+    """Every part of the current model, by what it is."""
+    store = Store.open(path)
+    entry = store.find_model().model
+    found = {"dense": entry.dense, "history": entry.history}
+    for noun, tables in (("entities", entry.entities), ("relations", entry.relations)):
+        for field, table in tables.items():
+            found[f"{noun}-{field}"] = table.base
+            for number, part in enumerate(table_parts(store.storage, table)):
+                found[f"{noun}-{field}-{number}"] = part
+    return found
 
 
-@pytest.mark.parametrize("command", ["check", "log", "ingest"])
-def test_a_newer_store_is_refused_with_advice(store: Path, tmp_path: Path, command: str) -> None:
-    (store / "store.json").write_text(json.dumps({"format": FORMAT + 1, "more": "of it"}))
-    before = listing(store)
-    calls = {
-        "check": lambda: api.check(store),
-        "log": lambda: api.log(store),
-        "ingest": lambda: api.ingest(store, write_tsv(tmp_path / "next.tsv", movies(100))),
-    }
-    expected = f"the store has format {FORMAT + 1}, this program reads up to {FORMAT}: upgrade dkge_dist"
-    with pytest.raises(StoreError, match=expected):
-        calls[command]()
-    assert listing(store) == before
+def test_check_looks_at_every_part_of_a_model(model: Path) -> None:
+    parts = {str(path) for path in (model / "parts").rglob("*") if path.is_file()}
+    report = api.check(model)
+    assert (report["ok"], report["parts"]) == (True, len(parts))
+    assert len(model_parts(model)) > 2 + 6 + 6 * 1
 
 
-def test_a_newer_version_is_refused_with_advice(store: Path) -> None:
-    path = store / "versions" / f"{VERSIONS:08d}.json"
-    path.write_text(json.dumps({"format": FORMAT + 1, "whatever": "that may hold"}))
-    expected = f"the store has format {FORMAT + 1}, this program reads up to {FORMAT}: upgrade dkge_dist"
-    assert problems(store) == [f"{path}: {expected}"]
-    with pytest.raises(StoreError, match=expected):
-        api.log(store)
+@pytest.mark.parametrize("harm", ["truncated", "missing", "flipped"])
+def test_check_names_broken_parts_of_a_model(model: Path, harm: str) -> None:
+    store = Store.open(model)
+    for what, part in model_parts(model).items():
+        path = store.storage.part_path(part.part)
+        content = path.read_bytes()
+        if harm == "missing":
+            path.unlink()
+        else:
+            middle = len(content) // 2
+            path.write_bytes(content[:-1] if harm == "truncated" else content[:middle] + b"#" + content[middle + 1 :])
+        problems = api.check(model)["problems"]
+        assert [problem["version"] for problem in problems] == [2], what
+        assert str(path) in problems[0]["problem"], what
+        path.write_bytes(content)
+    assert_sound(model)
 
 
-def test_a_damaged_manifest_stops_whoever_needs_it(store: Path, tmp_path: Path) -> None:
-    flipped(store / "versions" / f"{VERSIONS:08d}.json", 4000)
-    before = listing(store)
-    with pytest.raises(StoreError, match=r"00000004\.json"):
-        api.ingest(store, write_tsv(tmp_path / "next.tsv", movies(100)))
-    assert listing(store) == before
-    assert everything(store, Store.open(store).manifest(3)) == {*movies(104)[4:], ("new", "writer", "title3")}
+def republished(path: Path, change: Callable[[ModelEntry], dict]) -> list[str]:
+    """What a check finds in a model of sound parts that do not fit together."""
+    store = Store.open(path)
+    entry = store.find_model().model
+    publish_model(store, entry.model_copy(update=change(entry)), 1.0)
+    problems = api.check(path)["problems"]
+    assert {problem["version"] for problem in problems} <= {3}
+    return [problem["problem"] for problem in problems]
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda path: None, "no such folder; `dkge ingest .*new SOURCE` makes one"),
-        (lambda path: path.mkdir(), r"not a store \(no store\.json\)"),
-        (lambda path: path.write_text("x"), r"not a store \(no store\.json\)"),
-    ],
-)
-def test_what_is_no_store(tmp_path: Path, make: Callable[[Path], object], message: str) -> None:
-    make(tmp_path / "new")
-    with pytest.raises(StoreError, match=message):
-        api.check(tmp_path / "new")
+def test_check_names_tables_that_do_not_fit_each_other(model: Path) -> None:
+    (problem,) = republished(model, lambda entry: {"entities": {**entry.entities, "joint": entry.relations["joint"]}})
+    assert problem == "tables of different shapes"
+
+
+def test_check_names_tables_with_another_shape_than_their_index(model: Path) -> None:
+    def more_rows(entry: ModelEntry) -> dict:
+        table: TableEntry = entry.relations["joint"]
+        return {"relations": {**entry.relations, "joint": table.model_copy(update={"rows": table.rows + 5})}}
+
+    (problem,) = republished(model, more_rows)
+    assert f"has 2 rows, its table {2 + 5}" in problem
+
+
+def test_check_names_vectors_that_are_no_numbers(graph: Path) -> None:
+    store = Store.open(graph)
+    weights = some_weights(store)
+    weights.entities[Field.CONTEXT][[17, 20], 1] = [np.nan, np.inf]
+    publish_model(store, saved(store, weights), 1.0)
+    problems = [problem["problem"] for problem in api.check(graph)["problems"]]
+    assert problems == ["context vector of entity row 17 is not finite (and 1 others)"]

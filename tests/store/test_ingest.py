@@ -3,60 +3,50 @@
 from __future__ import annotations
 
 import gzip
-import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from dkge_dist import api
+from dkge_dist.graph.holdout import HeldOut
+from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.sources import files
 from dkge_dist.graph.sources.base import SourceError
-from dkge_dist.store.ingest import FOLD_AFTER_NIGHTS, SuspiciousSourceError, block_rows
+from dkge_dist.graph.sources.detect import open_source
+from dkge_dist.store.ingest import (
+    FOLD_AFTER_NIGHTS,
+    Ingested,
+    IngestOptions,
+    block_rows,
+    ingest,
+)
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
-from dkge_dist.types import DkgeError, Split, UsageError
+from dkge_dist.types import Split, UsageError
 from tests.graphs import (
-    Labelled,
+    Names,
     assert_sound,
     content,
     everything,
     head,
+    labelled,
     lines,
     listing,
     movies,
-    odd_triples,
     write_changes,
     write_tsv,
 )
+from tests.store.sources import write_splits
 
 REPORT_KEYS = {
     "version", "name", "format", "unchanged", "entities", "relations", "triples", "train", "valid", "test", "added",
     "deleted", "emerging_entities", "removed_entities", "emerging_relations", "removed_relations", "counts", "rejects",
     "lines", "bytes_written", "seconds", "triples_per_second",
 }  # fmt: skip
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    """A store with one snapshot of 200 triples."""
-    path = tmp_path / "store"
-    api.ingest(path, write_tsv(tmp_path / "base.tsv", movies(200)))
-    return path
-
-
-def splits(path: Path, **by_split: list[Labelled]) -> Path:
-    for name, triples in by_split.items():
-        write_tsv(path / f"{name}.tsv", triples)
-    return path
-
-
-def swapped(triples: list[Labelled]) -> list[Labelled]:
-    """head, tail, relation"""
-    return [(head, tail, relation) for head, relation, tail in triples]
 
 
 class TestFirst:
@@ -198,40 +188,12 @@ def write_counted(path: Path, rows: list[str]) -> None:
     path.write_text("\n".join([str(len(rows)), *rows]) + "\n")
 
 
-class TestLabels:
-    def test_odd_labels_go_in_and_out_byte_for_byte(self, tmp_path: Path) -> None:
-        path = tmp_path / "store"
-        api.ingest(path, write_tsv(tmp_path / "odd.tsv", [("start", "r", "here"), *odd_triples()]))
-        assert everything(path, "1") == {("start", "r", "here"), *odd_triples()}
-        assert_sound(path)
-
-    def test_a_written_diff_is_a_change_file_that_leads_there(self, tmp_path: Path) -> None:
-        one, two, night = tmp_path / "one", tmp_path / "two", tmp_path / "night.changes"
-        base = write_tsv(tmp_path / "base.tsv", movies(300))
-        for path in (one, two):
-            api.ingest(path, base)
-        api.ingest(one, write_tsv(tmp_path / "next.tsv", movies(290) + odd_triples()), name="next")
-        report = api.diff(one, "base", "next", out=night)
-        assert report["out"] == str(night)
-        assert sorted(path.name for path in tmp_path.glob("*night*")) == ["night.changes"]
-        api.ingest(two, night)
-        assert everything(two, "night") == everything(one, "next") == {*movies(290), *odd_triples()}
-        assert head(one).snapshot.content == head(two).snapshot.content
-
-    @pytest.mark.parametrize("label", ["tab\there", "line\nend", "return\r"])
-    def test_labels_that_a_change_file_cannot_hold(self, tmp_path: Path, store: Path, label: str) -> None:
-        h, r, t = (list(column) for column in zip(*movies(200), ("a", "actor", label), strict=True))
-        pq.write_table(pa.table({"h": h, "r": r, "t": t}), tmp_path / "next.parquet")
-        api.ingest(store, tmp_path / "next.parquet")
-        with pytest.raises(UsageError, match="a change file cannot hold the label"):
-            api.diff(store, "1", "2", out=tmp_path / "night.changes")
-        assert not list(tmp_path.glob("*night*"))
-
-
 class TestSplits:
     def test_splits_are_taken_as_they_are_and_leaks_are_counted(self, tmp_path: Path) -> None:
         triples = movies(60)
-        source = splits(tmp_path / "data", train=triples, valid=triples[:3], test=movies(5, first=58) + triples[:1])
+        source = write_splits(
+            tmp_path / "data", train=triples, valid=triples[:3], test=movies(5, first=58) + triples[:1]
+        )
         report = api.ingest(tmp_path / "store", source)
         assert (report["train"], report["valid"], report["test"]) == (60, 3, 6)
         assert report["counts"] == {"valid_in_train": 3, "test_in_train": 3}
@@ -241,7 +203,7 @@ class TestSplits:
         assert found[Split.TEST] == {*movies(5, first=58), triples[0]}
 
     def test_splits_do_not_go_with_a_cut(self, tmp_path: Path) -> None:
-        source = splits(tmp_path / "data", train=movies(20), valid=movies(2))
+        source = write_splits(tmp_path / "data", train=movies(20), valid=movies(2))
         for options in ({"valid": 3}, {"test": 0}):
             with pytest.raises(UsageError, match="brings its own splits: --valid and --test do not go with it"):
                 api.ingest(tmp_path / "store", source, **options)
@@ -289,306 +251,68 @@ class TestSplits:
         assert triple in content(path, "2")[Split.TRAIN]
 
 
-class TestNames:
-    def test_a_name_that_the_source_gives_is_made_free(self, tmp_path: Path, store: Path) -> None:
-        names = []
-        for night in range(1, 4):
-            source = write_tsv(tmp_path / str(night) / "dump.tsv", movies(200 + night))
-            names.append(api.ingest(store, source)["name"])
-        assert names == ["dump", "dump-3", "dump-4"]
+class TestIngested:
+    """What an ingest hands on: an update after it needs nothing from disk."""
 
-    def test_a_numbered_name_may_be_taken_too(self, tmp_path: Path, store: Path) -> None:
-        api.ingest(store, write_tsv(tmp_path / "a.tsv", movies(201)), name="dump")
-        api.ingest(store, write_tsv(tmp_path / "a.tsv", movies(202)), name="dump-4")
-        report = api.ingest(store, write_tsv(tmp_path / "dump.tsv", movies(203)))
-        assert report["name"] == "dump-5"
-        all_names = [version["name"] for version in api.log(store)["versions"]]
-        assert len(set(all_names)) == len(all_names) == 4
+    def ingested(self, store: Store, source: Path, **options: Any) -> Ingested:
+        return ingest(store, open_source(source, "auto"), IngestOptions(**options))
 
-    def test_a_given_name_that_is_taken(self, tmp_path: Path, store: Path) -> None:
-        source = write_tsv(tmp_path / "next.tsv", movies(201))
-        before = listing(store)
-        with pytest.raises(UsageError, match="the name 'base' is taken by version 1, which holds other triples"):
-            api.ingest(store, source, name="base")
-        assert listing(store) == before
+    def assert_same_graph(self, found: Snapshot, names: Names, path: Path, version: str) -> None:
+        for split in Split:
+            assert labelled(found.triples(split), names) == content(path, version)[split]
+        stored = Store.open(path).snapshot(Store.open(path).find_snapshot(version), head(path))
+        assert (found.entity_rows, found.relation_rows) == (stored.entity_rows, stored.relation_rows)
+        assert np.array_equal(found.entities_alive, stored.entities_alive)
+        assert np.array_equal(found.relations_alive, stored.relations_alive)
 
-    def test_a_given_name_makes_an_ingest_repeatable(self, tmp_path: Path, store: Path) -> None:
+    def assert_same_names(self, found: Names, path: Path) -> None:
+        for mine, stored in zip(found, Store.open(path).dictionaries(head(path)), strict=True):
+            assert (mine.noun, len(mine)) == (stored.noun, len(stored))
+            assert mine.labels(np.arange(len(mine))) == stored.labels(np.arange(len(stored)))
+            assert np.array_equal(mine.digests, stored.digests)
+
+    def test_first(self, tmp_path: Path) -> None:
+        store = Store.open_or_new(tmp_path / "store")
+        done = self.ingested(store, write_tsv(tmp_path / "base.tsv", movies(40)), held_out=HeldOut(3, 3))
+        assert done.before.triple_count == 0
+        self.assert_same_graph(done.snapshot, done.names, tmp_path / "store", "base")
+        self.assert_same_names(done.names, tmp_path / "store")
+        assert store.head() == done.manifest == head(tmp_path / "store")
+
+    def test_nights_in_a_store_that_is_opened_once(self, tmp_path: Path, store: Path) -> None:
+        opened = Store.open(store)
+        known = movies(200)
+        for number in range(1, 5):
+            before = {*known}
+            come, gone = movies(10 * number, first=200 * number), known[:7]
+            known = [triple for triple in known if triple not in gone] + come
+            done = self.ingested(opened, write_changes(tmp_path / f"{number}.changes", come, gone), name=f"n{number}")
+            assert (done.unchanged, done.manifest.version) == (False, number + 1)
+            assert opened.head() == done.manifest
+            assert labelled(done.before.triples(Split.TRAIN), done.names) == before
+            assert labelled(done.diff.added, done.names) == {*come}
+            assert labelled(done.diff.deleted, done.names) == {*gone}
+            self.assert_same_graph(done.snapshot, done.names, store, f"n{number}")
+            self.assert_same_names(done.names, store)
+        assert_sound(store)
+
+    def test_unchanged(self, tmp_path: Path, store: Path) -> None:
+        """Labels that came with triples that change nothing are not stored: they have no rows."""
+        source = write_changes(tmp_path / "night.changes", deleted=[("nobody", "nothing", "nowhere")])
+        done = self.ingested(Store.open(store), source, force=True)
+        assert (done.unchanged, done.manifest.version, done.diff.is_empty) == (True, 1, True)
+        self.assert_same_names(done.names, store)
+        for snapshot in (done.before, done.snapshot):
+            self.assert_same_graph(snapshot, done.names, store, "base")
+
+    def test_repeated_after_others(self, tmp_path: Path, store: Path) -> None:
+        """The snapshot of that name is not the current one; what is handed on is."""
         monday = write_tsv(tmp_path / "monday.tsv", movies(202))
         api.ingest(store, monday, name="monday")
         api.ingest(store, write_tsv(tmp_path / "tuesday.tsv", movies(204)), name="tuesday")
-        report = api.ingest(store, monday, name="monday")
-        assert report["unchanged"] is True
-        assert (report["version"], report["name"], report["triples"]) == (2, "monday", 202)
-        assert (report["added"], report["deleted"]) == (0, 0)
-        assert head(store).version == 3
-
-    def test_a_new_name_for_the_same_triples_is_a_version(self, tmp_path: Path, store: Path) -> None:
-        report = api.ingest(store, tmp_path / "base.tsv", name="again")
-        assert (report["unchanged"], report["version"], report["added"], report["deleted"]) == (False, 2, 0, 0)
-        assert everything(store, "again") == everything(store, "base")
-        assert_sound(store)
-
-    @pytest.mark.parametrize("name", ["", "new\nline", "\0", "x" * 201, "\udce9"])
-    def test_names_that_cannot_be(self, tmp_path: Path, name: str) -> None:
-        with pytest.raises(UsageError, match="a name has 1 to 200 printable characters"):
-            api.ingest(tmp_path / "store", write_tsv(tmp_path / "base.tsv", movies(20)), name=name)
-        assert not (tmp_path / "store").exists()
-
-    @pytest.mark.parametrize("name", ["../../escape", "a/b", ".hidden", "nåme", "--x", "x" * 200])
-    def test_a_name_is_no_path(self, tmp_path: Path, name: str) -> None:
-        path = tmp_path / "deep" / "er" / "store"
-        source = tmp_path / "base.tsv"
-        source.write_text(lines(movies(20)) + "bad\n")
-        report = api.ingest(path, source, name=name, max_bad_lines=1)
-        assert report["name"] == head(path).snapshot.name == name
-        assert Path(report["rejects"]).parent == path / "rejects"
-        assert {entry.name for entry in tmp_path.iterdir()} == {"deep", "base.tsv"}
-        assert everything(path, name) == set(movies(20))
-
-    def test_a_name_that_is_a_number_is_a_name(self, tmp_path: Path, store: Path) -> None:
-        api.ingest(store, write_tsv(tmp_path / "1.tsv", movies(201)))
-        opened = Store.open(store)
-        assert opened.find_snapshot("1").version == 2
-        assert opened.find_snapshot("2").version == 2
-        with pytest.raises(StoreError, match="no snapshot '3'; the newest are base, 1"):
-            opened.find_snapshot("3")
-
-
-class TestGuards:
-    """What looks wrong is refused, tells why, and is taken with `force`."""
-
-    @pytest.mark.parametrize("count", [179, 100, 1])
-    def test_a_truncated_dump(self, tmp_path: Path, store: Path, count: int) -> None:
-        source = write_tsv(tmp_path / "next.tsv", movies(count))
-        with pytest.raises(SuspiciousSourceError) as caught:
-            api.ingest(store, source)
-        assert f"deletes {200 - count} of the 200 triples of the snapshot before, over 10%" in str(caught.value)
-        assert "this looks like a truncated dump. If that is right, say --force" in str(caught.value)
-        assert api.ingest(store, source, force=True)["deleted"] == 200 - count
-
-    def test_a_tenth_may_go(self, tmp_path: Path, store: Path) -> None:
-        assert api.ingest(store, write_tsv(tmp_path / "next.tsv", movies(180)))["deleted"] == 20
-
-    def test_a_change_that_deletes_too_much(self, tmp_path: Path, store: Path) -> None:
-        source = write_changes(tmp_path / "night.changes", deleted=movies(21))
-        with pytest.raises(SuspiciousSourceError, match="deletes 21 of the 200"):
-            api.ingest(store, source)
-
-    def test_triples_that_move_between_splits_are_not_gone(self, tmp_path: Path) -> None:
-        triples = movies(100)
-        api.ingest(tmp_path / "store", splits(tmp_path / "one", train=triples[40:], valid=triples[:40]))
-        report = api.ingest(tmp_path / "store", splits(tmp_path / "two", train=triples[:60], valid=triples[60:]))
-        assert (report["added"], report["deleted"]) == (40, 40)
-        three = splits(tmp_path / "three", train=triples[60:], valid=triples[11:60])
-        with pytest.raises(SuspiciousSourceError, match="deletes 11 of the 100"):
-            api.ingest(tmp_path / "store", three)
-
-    def test_another_graph(self, tmp_path: Path, store: Path) -> None:
-        others = [(f"x{i}", "actor", f"y{i}") for i in range(300)]
-        source = write_tsv(tmp_path / "next.tsv", others)
-        with pytest.raises(SuspiciousSourceError, match=r"only 0 of its 600 entities are known here.*different graph"):
-            api.ingest(store, source)
-        assert api.ingest(store, source, force=True)["removed_entities"] == head_of(store, 1).entities
-
-    def test_a_hundredth_of_known_labels_is_enough(self, tmp_path: Path, store: Path) -> None:
-        """What it deletes is then another question."""
-        known = head_of(store, 1).entities
-        needed = -(-known // 100)
-        for shared, problem in ((needed, "truncated dump"), (needed - 1, "different graph")):
-            others = [(f"x{i}", "actor", f"title{i}" if i < shared else f"y{i}") for i in range(300)]
-            with pytest.raises(SuspiciousSourceError, match=problem):
-                api.ingest(store, write_tsv(tmp_path / "next.tsv", others))
-
-    def test_swapped_columns_at_first(self, tmp_path: Path) -> None:
-        source = write_tsv(tmp_path / "base.tsv", swapped(movies(200)))
-        with pytest.raises(SuspiciousSourceError, match=r"columns look swapped \(expected head, relation, tail\)"):
-            api.ingest(tmp_path / "store", source)
-        assert not (tmp_path / "store").exists()
-        assert api.ingest(tmp_path / "store", source, force=True)["relations"] > 40
-
-    @pytest.mark.parametrize("order", [(1, 0, 2), (0, 2, 1)], ids=["relation-head-tail", "head-tail-relation"])
-    def test_swapped_columns_later(self, tmp_path: Path, store: Path, order: tuple[int, int, int]) -> None:
-        triples = [tuple(triple[i] for i in order) for triple in movies(300)]
-        with pytest.raises(SuspiciousSourceError, match="columns look swapped"):
-            api.ingest(store, write_tsv(tmp_path / "next.tsv", triples))  # type: ignore[arg-type]
-
-    def test_who_says_that_many_relations_are_right_is_asked_once(self, tmp_path: Path) -> None:
-        path = tmp_path / "store"
-        api.ingest(path, write_tsv(tmp_path / "base.tsv", swapped(movies(200))), force=True)
-        assert api.ingest(path, write_tsv(tmp_path / "next.tsv", swapped(movies(204))))["version"] == 2
-
-    @pytest.mark.parametrize("added", [0, 3])
-    def test_a_change_to_another_snapshot(self, tmp_path: Path, store: Path, added: int) -> None:
-        others = [(f"x{i}", "actor", f"y{i}") for i in range(7)]
-        source = write_changes(tmp_path / "night.changes", movies(added, first=200), others)
-        expected = r"none of the 7 triples it deletes is in snapshot 'base' \(version 1\).*another snapshot\. If"
-        with pytest.raises(SuspiciousSourceError, match=expected):
-            api.ingest(store, source)
-        assert api.ingest(store, source, force=True)["counts"] == {"already_absent": 7}
-
-    def test_a_change_to_a_snapshot_that_is_not_in_force_any_more(self, tmp_path: Path, store: Path) -> None:
-        """The night after a night that was rolled back: both are named, the one in force and the one that it fits."""
-        api.ingest(store, write_changes(tmp_path / "night1.changes", movies(6, first=200)))
-        api.rollback(store, 1)
-        before = listing(store)
-        night = write_changes(tmp_path / "night2.changes", movies(2, first=300), movies(5, first=200))
-        with pytest.raises(SuspiciousSourceError) as refused:
-            api.ingest(store, night)
-        assert str(refused.value).startswith(
-            f"{night}: none of the 5 triples it deletes is in snapshot 'base' (version 1), which is in force: "
-            "this looks like a change to another snapshot, such as snapshot 'night1' (version 2)."
-        )
-        assert listing(store) == before
-        api.rollback(store, 2)
-        assert api.ingest(store, night)["deleted"] == 5
-
-    def test_onto_the_snapshot_that_it_is_meant_for(self, tmp_path: Path, store: Path) -> None:
-        night1 = write_changes(tmp_path / "night1.changes", movies(2, first=200), movies(1))
-        night2 = write_changes(tmp_path / "night2.changes", movies(2, first=210), movies(1, first=1))
-        before = listing(store)
-        with pytest.raises(StoreError, match="no snapshot 'nobody'; the newest are base"):
-            api.ingest(store, night1, onto="nobody")
-        assert listing(store) == before
-        assert api.ingest(store, night1, onto="base")["version"] == 2
-        before = listing(store)
-        for wrong in ("base", "1"):
-            with pytest.raises(StoreError) as refused:
-                api.ingest(store, night2, onto=wrong, force=True)
-            assert str(refused.value) == (
-                f"{night2}: is to follow snapshot 'base' (version 1), but snapshot 'night1' (version 2) is in force "
-                f"in {store}; nothing was changed"
-            )
-        assert listing(store) == before
-        assert api.ingest(store, night1, onto="base")["unchanged"], "what was done is done"
-        assert api.ingest(store, night2, onto="2")["version"] == 3
-
-    def test_a_change_that_finds_some_of_what_it_deletes(self, tmp_path: Path, store: Path) -> None:
-        source = write_changes(tmp_path / "night.changes", deleted=[*movies(1), ("x", "actor", "y")])
-        assert api.ingest(store, source)["counts"] == {"already_absent": 1}
-
-
-def head_of(store: Path, version: int) -> Any:
-    return Store.open(store).manifest(version).snapshot
-
-
-class TestRejects:
-    def test_bad_lines_go_to_a_file(self, tmp_path: Path, store: Path) -> None:
-        source = tmp_path / "next.tsv"
-        source.write_bytes(lines(movies(200)).encode() + b"one\n\xff\tr\tb\nx\t\ty\n" + lines(movies(1, 200)).encode())
-        report = api.ingest(store, source, max_bad_lines=3)
-        assert (report["triples"], report["lines"]) == (201, 201)
-        assert report["counts"] == {"bad_lines": 3}
-        assert head(store).snapshot.counts == {"bad_lines": 3}
-        rejects = Path(report["rejects"])
-        assert rejects.parent == store / "rejects"
-        assert sorted(rejects.read_text().splitlines()) == [
-            f"{source}:201\t1 columns instead of 3\t'one'",
-            f"{source}:202\tbroken UTF-8 at byte 1 of the line\t" + repr("\\xff\tr\tb"),
-            f"{source}:203\tempty relation\t" + repr("x\t\ty"),
-        ]
-        assert_sound(store)
-
-    def test_every_version_has_its_own(self, tmp_path: Path, store: Path) -> None:
-        paths = []
-        for night in range(2):
-            (tmp_path / "next.tsv").write_text(lines(movies(201 + night)) + "bad\n")
-            paths.append(api.ingest(store, tmp_path / "next.tsv", max_bad_lines=1)["rejects"])
-        assert len(set(paths)) == 2
-        assert [Path(path).read_text().count("\n") for path in paths] == [1, 1]
-
-    def test_bad_lines_are_told_of_where_nothing_changed_too(self, tmp_path: Path, store: Path) -> None:
-        (tmp_path / "next.tsv").write_text(lines(movies(200)) + "bad\n")
-        report = api.ingest(store, tmp_path / "next.tsv", max_bad_lines=1)
-        assert report["unchanged"] is True
-        assert report["counts"] == {"bad_lines": 1}
-        assert "next.tsv:201\t" in Path(report["rejects"]).read_text()
-
-    def test_no_more_than_allowed(self, tmp_path: Path, store: Path) -> None:
-        (tmp_path / "next.tsv").write_text("bad\n" * 3 + lines(movies(200)))
-        before = listing(store)
-        with pytest.raises(SourceError, match=r"next\.tsv:3: .*\(2 bad lines were allowed\)"):
-            api.ingest(store, tmp_path / "next.tsv", max_bad_lines=2)
-        assert listing(store) == before
-
-
-def _truncated(folder: Path) -> Path:
-    (folder / "next.tsv.gz").write_bytes(gzip.compress(lines(movies(3000)).encode())[:-20])
-    return folder / "next.tsv.gz"
-
-
-def _with(content: bytes) -> Callable[[Path], Path]:
-    def make(folder: Path) -> Path:
-        (folder / "next.tsv").write_bytes(content)
-        return folder / "next.tsv"
-
-    return make
-
-
-FAILURES: dict[str, Callable[[Path], Path]] = {
-    "missing": lambda folder: folder / "absent.tsv",
-    "empty": _with(b""),
-    "only empty lines": _with(b"\n\n"),
-    "not recognised": lambda folder: _with(b"words\n")(folder).rename(folder / "words"),
-    "wrong columns at the end": _with(lines(movies(201)).encode() + b"a\tb\n"),
-    "broken UTF-8 at the end": _with(lines(movies(201)).encode() + b"a\tr\t\xff\n"),
-    "empty label": _with(lines(movies(201)).encode() + b"\tr\tb\n"),
-    "truncated gzip": _truncated,
-    "truncated dump": lambda folder: write_tsv(folder / "next.tsv", movies(20)),
-    "another graph": lambda folder: write_tsv(folder / "next.tsv", [("x", "r", "y")]),
-    "swapped": lambda folder: write_tsv(folder / "next.tsv", swapped(movies(300))),
-    "wrong change": lambda folder: write_changes(folder / "next.changes", movies(1, 200), [("x", "r", "y")]),
-    "unsigned change": lambda folder: write_tsv(folder / "next.changes", [("x", "r", "y")]),
-}
-
-
-@pytest.mark.parametrize("failure", FAILURES)
-def test_the_store_is_as_before_whatever_fails(tmp_path: Path, store: Path, failure: str) -> None:
-    source = FAILURES[failure](tmp_path)
-    before = listing(store)
-    with pytest.raises(DkgeError) as caught:
-        api.ingest(store, source)
-    assert str(source) in str(caught.value)
-    assert listing(store) == before
-
-
-@pytest.mark.parametrize("failure", sorted(set(FAILURES) - {"truncated dump", "another graph"}))
-def test_no_store_is_made_if_the_first_ingest_fails(tmp_path: Path, failure: str) -> None:
-    with pytest.raises(DkgeError):
-        api.ingest(tmp_path / "new", FAILURES[failure](tmp_path))
-    assert not (tmp_path / "new").exists()
-
-
-def test_a_full_disk_leaves_the_versions_as_they_were(
-    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source = write_tsv(tmp_path / "next.tsv", movies(210))
-    failed = 0
-    for allowed in range(100):
-        calls = iter(range(allowed))
-        real = os.fsync
-
-        def fsync(descriptor: int, calls: Any = calls, real: Any = real) -> None:
-            if next(calls, None) is None:
-                raise OSError(28, "No space left on device")
-            real(descriptor)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(os, "fsync", fsync)
-            try:
-                api.ingest(store, source)
-                break
-            except OSError:
-                failed += 1
-        versions = Store.open(store).versions()
-        if versions == [1, 2]:
-            # The very last call makes the new name durable: by then it is there.
-            break
-        assert versions == [1]
-        assert list((store / "staging").iterdir()) == []
-        assert_sound(store)
-    assert failed >= 5
-    assert api.ingest(store, source)["version"] == 2
-    assert_sound(store)
+        done = self.ingested(Store.open(store), monday, name="monday")
+        assert (done.unchanged, done.manifest.snapshot.name) == (True, "monday")
+        self.assert_same_graph(done.snapshot, done.names, store, "tuesday")
 
 
 class TestFolding:

@@ -11,8 +11,8 @@ import pytest
 
 from dkge_dist.store import tables
 from dkge_dist.store.manifest import TableEntry
-from dkge_dist.store.mapping import map_files
-from dkge_dist.store.storage import LocalStorage
+from dkge_dist.store.mapping import map_file, map_files
+from dkge_dist.store.storage import Storage, StoreError, open_storage
 from dkge_dist.store.tables import BlockIndex, load_table, save_delta, save_table
 
 BLOCK, DIM = mmap.PAGESIZE // 64, 16
@@ -20,15 +20,15 @@ BLOCK, DIM = mmap.PAGESIZE // 64, 16
 
 
 @pytest.fixture
-def storage(tmp_path: Path) -> LocalStorage:
-    return LocalStorage(tmp_path)
+def storage(tmp_path: Path) -> Storage:
+    return open_storage(tmp_path)
 
 
 def vectors(rows: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(rows, DIM)).astype(np.float32)
 
 
-def saved(storage: LocalStorage, values: np.ndarray, deltas: int = 0, more: int = 0) -> TableEntry:
+def saved(storage: Storage, values: np.ndarray, deltas: int = 0, more: int = 0) -> TableEntry:
     """A table of some rows and `more`, and rows of it that were written later."""
     with storage.staging() as staging:
         entry = save_table(staging, values, BLOCK)
@@ -40,14 +40,14 @@ def saved(storage: LocalStorage, values: np.ndarray, deltas: int = 0, more: int 
         return entry.model_copy(update={"deltas": parts, "rows": values.shape[0] + more})
 
 
-def files(storage: LocalStorage) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in (storage.root / "parts").glob("*/*")}
+def files(storage: Storage) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in Path(storage.location, "parts").glob("*/*")}
 
 
 @pytest.mark.parametrize("rows", [BLOCK - 1, BLOCK, 3 * BLOCK, 3 * BLOCK + 7])
 @pytest.mark.parametrize(("deltas", "more", "room"), [(0, 0, 0), (0, 0, 40), (2, 9, 0), (3, BLOCK + 9, 5 * BLOCK)])
 def test_mapped_tables_are_those_that_are_read(
-    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, rows: int, deltas: int, more: int, room: int
+    storage: Storage, monkeypatch: pytest.MonkeyPatch, rows: int, deltas: int, more: int, room: int
 ) -> None:
     entry = saved(storage, vectors(rows), deltas, more)
     kept = files(storage)
@@ -65,7 +65,7 @@ def test_mapped_tables_are_those_that_are_read(
     assert np.array_equal(load_table(storage, entry, room), read)
 
 
-def test_what_stands_behind_the_last_row_of_a_block_is_nobodys(storage: LocalStorage) -> None:
+def test_what_stands_behind_the_last_row_of_a_block_is_nobodys(storage: Storage) -> None:
     """A block is filled up; rows that a table got since are zeros all the same."""
     values = vectors(BLOCK + 7)
     entry = saved(storage, values, deltas=1, more=30)
@@ -84,7 +84,7 @@ def maps(path: Path) -> int:
     return Path("/proc/self/maps").read_text().count(str(path))
 
 
-def test_memory_is_given_back_with_the_last_view_of_it(storage: LocalStorage) -> None:
+def test_memory_is_given_back_with_the_last_view_of_it(storage: Storage) -> None:
     entry = saved(storage, vectors(3 * BLOCK))
     path = storage.part_path(BlockIndex(storage, entry).parts[1])
     table = load_table(storage, entry)
@@ -99,7 +99,7 @@ def test_memory_is_given_back_with_the_last_view_of_it(storage: LocalStorage) ->
     assert maps(path) == 0
 
 
-def test_what_cannot_be_mapped_is_read(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_cannot_be_mapped_is_read(storage: Storage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     values = vectors(3 * BLOCK)
     entry = saved(storage, values)
     monkeypatch.setattr("dkge_dist.store.mapping._mmap", lambda: lambda *_: 2**64 - 1)
@@ -109,3 +109,24 @@ def test_what_cannot_be_mapped_is_read(storage: LocalStorage, monkeypatch: pytes
     assert map_files([tmp_path / "nobody"], mmap.PAGESIZE, mmap.PAGESIZE) is None
     (tmp_path / "odd").write_bytes(bytes(100))
     assert map_files([tmp_path / "odd"], 100, 100) is None
+
+
+def test_one_file_is_mapped_read_only(tmp_path: Path) -> None:
+    path = tmp_path / "part"
+    path.write_bytes(b"0123456789")
+    found = map_file(path, 10)
+    assert found.tobytes() == b"0123456789"
+    assert not found.flags.writeable
+    assert maps(path) == 1
+    del found
+    gc.collect()
+    assert maps(path) == 0
+
+
+def test_files_that_cannot_be_mapped_are_named(tmp_path: Path) -> None:
+    (tmp_path / "short").write_bytes(b"012")
+    (tmp_path / "empty").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "short")
+    for name in ("short", "empty", "link", "absent"):
+        with pytest.raises(StoreError, match=f"part {tmp_path / name} cannot be mapped"):
+            map_file(tmp_path / name, 10)

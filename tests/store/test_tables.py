@@ -1,4 +1,4 @@
-"""Tables of vectors on disk: what is saved is what is loaded, Zarr reads it too, and wrong indexes are refused."""
+"""Tables of vectors in a store: what is saved is loaded, Zarr reads it too, deltas win, wrong indexes are refused."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dkge_dist.store.manifest import TableEntry
-from dkge_dist.store.storage import LocalStorage, StoreError
+from dkge_dist.store.storage import Blob, Storage, StoreError, open_storage
 from dkge_dist.store.tables import (
     MAX_BLOCK_ROWS,
     MIN_BLOCK_ROWS,
     BlockIndex,
+    StoredTable,
     block_rows,
+    blocks,
     load_table,
     save_bytes,
+    save_delta,
+    save_index,
     save_table,
     table_parts,
 )
@@ -32,20 +36,20 @@ ROWS, DIM, BLOCK = 150, 5, 64
 
 
 @pytest.fixture
-def storage(tmp_path: Path) -> LocalStorage:
-    return LocalStorage(tmp_path)
+def storage(tmp_path: Path) -> Storage:
+    return open_storage(tmp_path)
 
 
 def vectors(rows: int = ROWS, dim: int = DIM, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=(rows, dim)).astype(np.float32)
 
 
-def saved(storage: LocalStorage, values: np.ndarray, block: int = BLOCK) -> TableEntry:
+def saved(storage: Storage, values: np.ndarray, block: int = BLOCK) -> TableEntry:
     with storage.staging() as staging:
         return save_table(staging, values, block)
 
 
-def as_zarr(storage: LocalStorage, entry: TableEntry, folder: Path) -> Any:
+def as_zarr(storage: Storage, entry: TableEntry, folder: Path) -> Any:
     """The parts of a table laid out as the Zarr format has them, opened by Zarr itself."""
     index = BlockIndex(storage, entry)
     folder.mkdir()
@@ -61,7 +65,7 @@ def as_zarr(storage: LocalStorage, entry: TableEntry, folder: Path) -> Any:
 def test_what_is_saved_is_loaded_by_us_and_by_zarr(rows: int, dim: int, block: int, seed: int) -> None:
     values, block = vectors(rows, dim, seed), max(block, rows // 12)
     with tempfile.TemporaryDirectory() as folder:
-        storage = LocalStorage(Path(folder))
+        storage = open_storage(Path(folder))
         entry = saved(storage, values, block)
         assert (entry.rows, entry.dim, entry.deltas) == (rows, dim, [])
         loaded = load_table(storage, entry)
@@ -79,7 +83,7 @@ def test_what_is_saved_is_loaded_by_us_and_by_zarr(rows: int, dim: int, block: i
         assert np.array_equal(array[:], values)
 
 
-def test_odd_numbers_come_back_bit_by_bit(storage: LocalStorage) -> None:
+def test_odd_numbers_come_back_bit_by_bit(storage: Storage) -> None:
     values = vectors()
     values[[3, 64, 149], 2] = [np.nan, -np.inf, -0.0]
     values[7, 0] = np.float32(1e-45)
@@ -90,13 +94,13 @@ def test_odd_numbers_come_back_bit_by_bit(storage: LocalStorage) -> None:
     "make", [lambda v: v[:, ::2], lambda v: v[::-1], np.asfortranarray, lambda v: v.astype(np.float64)]
 )
 def test_any_layout_of_values_is_saved_as_what_it_holds(
-    storage: LocalStorage, make: Callable[[np.ndarray], np.ndarray]
+    storage: Storage, make: Callable[[np.ndarray], np.ndarray]
 ) -> None:
     values = make(vectors())
     assert np.array_equal(load_table(storage, saved(storage, values)), values.astype(np.float32))
 
 
-def test_equal_blocks_are_one_part(storage: LocalStorage) -> None:
+def test_equal_blocks_are_one_part(storage: Storage) -> None:
     values = np.tile(vectors(BLOCK), (3, 1))
     entry = saved(storage, values)
     assert len({part.digest for part in table_parts(storage, entry)}) == 1
@@ -106,7 +110,7 @@ def test_equal_blocks_are_one_part(storage: LocalStorage) -> None:
         assert staging.written == 0
 
 
-def test_what_was_read_is_a_copy(storage: LocalStorage) -> None:
+def test_what_was_read_is_a_copy(storage: Storage) -> None:
     values = vectors()
     index = BlockIndex(storage, saved(storage, values))
     index.read(0)[:] = 1
@@ -122,7 +126,7 @@ def test_block_sizes_are_powers_of_two_near_a_256th(rows: int) -> None:
         assert rows / 256 / 2 < block < rows / 256 * 2
 
 
-def altered(storage: LocalStorage, entry: TableEntry, change: Callable[[Any], Any]) -> TableEntry:
+def altered(storage: Storage, entry: TableEntry, change: Callable[[Any], Any]) -> TableEntry:
     """A table whose index somebody wrote who can compute checksums."""
     content = json.loads(storage.part_path(entry.base.part).read_bytes())
     made = change(content)
@@ -170,7 +174,7 @@ def part_sizes(content: Any, size: object) -> None:
         lambda c: b"7",
     ],
 )  # fmt: skip
-def test_indexes_that_do_not_fit_are_refused_and_named(storage: LocalStorage, change: Callable[[Any], Any]) -> None:
+def test_indexes_that_do_not_fit_are_refused_and_named(storage: Storage, change: Callable[[Any], Any]) -> None:
     entry = altered(storage, saved(storage, vectors()), change)
     for read in (load_table, lambda *arguments: list(table_parts(*arguments))):
         with pytest.raises(StoreError, match=f"part .*{entry.base.digest}"):
@@ -178,7 +182,7 @@ def test_indexes_that_do_not_fit_are_refused_and_named(storage: LocalStorage, ch
 
 
 @pytest.mark.parametrize("digest", ["../" * 21 + "x", "A" * 64, "", "/etc/passwd"])
-def test_blocks_are_named_by_digests_only(storage: LocalStorage, digest: str) -> None:
+def test_blocks_are_named_by_digests_only(storage: Storage, digest: str) -> None:
     def change(content: Any) -> None:
         content["attributes"]["parts"][1][0] = digest
 
@@ -188,14 +192,14 @@ def test_blocks_are_named_by_digests_only(storage: LocalStorage, digest: str) ->
 
 @pytest.mark.parametrize("update", [{"dim": DIM - 1}, {"dim": 1 << 40}, {"rows": ROWS - 1}, {"rows": ROWS + 1}])
 def test_entries_that_do_not_fit_are_refused_before_anything_is_allocated(
-    storage: LocalStorage, update: dict[str, int]
+    storage: Storage, update: dict[str, int]
 ) -> None:
     entry = saved(storage, vectors()).model_copy(update=update)
     with pytest.raises(StoreError, match=f"part .*{entry.base.digest}"):
         load_table(storage, entry)
 
 
-def test_a_flipped_bit_in_an_index_gives_the_same_vectors_or_an_error(storage: LocalStorage) -> None:
+def test_a_flipped_bit_in_an_index_gives_the_same_vectors_or_an_error(storage: Storage) -> None:
     values = vectors()
     entry = saved(storage, values)
     path = storage.part_path(entry.base.part)
@@ -213,7 +217,7 @@ def test_a_flipped_bit_in_an_index_gives_the_same_vectors_or_an_error(storage: L
 
 
 @pytest.mark.parametrize("harm", ["truncated", "longer", "missing", "link"])
-def test_broken_blocks_are_named(storage: LocalStorage, harm: str, tmp_path: Path) -> None:
+def test_broken_blocks_are_named(storage: Storage, harm: str, tmp_path: Path) -> None:
     entry = saved(storage, vectors())
     path = storage.part_path(BlockIndex(storage, entry).parts[2])
     content = path.read_bytes()
@@ -227,3 +231,87 @@ def test_broken_blocks_are_named(storage: LocalStorage, harm: str, tmp_path: Pat
             path.symlink_to(tmp_path / "aside")
     with pytest.raises(StoreError, match=str(path)):
         load_table(storage, entry)
+
+
+def test_bytes_of_an_index_are_part_of_the_format(storage: Storage) -> None:
+    """Stores of earlier versions name indexes by their digests: the same blocks have to give the same bytes."""
+    with storage.staging() as staging:
+        entry = save_index(staging, [Blob("ab" * 32, 1280), Blob("cd" * 32, 1280)], 100, 5, 64)
+    assert storage.part_path(entry.base.part).read_bytes().decode() == (
+        '{"zarr_format": 3, "node_type": "array", "shape": [100, 5], "data_type": "float32", "chunk_grid": {"name": '
+        '"regular", "configuration": {"chunk_shape": [64, 5]}}, "chunk_key_encoding": {"name": "default", '
+        '"configuration": {"separator": "/"}}, "fill_value": 0.0, "codecs": [{"name": "bytes", "configuration": '
+        f'{{"endian": "little"}}}}], "attributes": {{"parts": [["{"ab" * 32}", 1280], ["{"cd" * 32}", 1280]]}}}}'
+    )
+    assert entry.base.digest == "a1afe15e9a273b8f997478f2c3a9c6c7bfa767df633a565b5a0f4ff89a559365"
+
+
+def with_deltas(storage: Storage, rows: int, more: int, deltas: int) -> tuple[TableEntry, np.ndarray]:
+    """A table with later rows, and what it is as one array."""
+    expected = np.zeros((rows + more, DIM), np.float32)
+    expected[:rows] = vectors(rows)
+    rng = np.random.default_rng(7)
+    with storage.staging() as staging:
+        entry = save_table(staging, expected[:rows], BLOCK)
+        parts = []
+        for number in range(deltas):
+            written = np.sort(rng.choice(rows + more, (rows + more) // 10, replace=False))
+            expected[written] = vectors(len(written), seed=100 + number)
+            parts.append(save_delta(staging, written, expected[written]))
+    return entry.model_copy(update={"deltas": parts, "rows": rows + more}), expected
+
+
+@pytest.mark.parametrize("rows", [0, 1, BLOCK, ROWS, 3 * BLOCK])
+@pytest.mark.parametrize(("more", "deltas"), [(0, 0), (0, 1), (0, 3), (5, 2), (2 * BLOCK + 3, 2)])
+def test_blocks_have_the_rows_that_the_whole_table_has(storage: Storage, rows: int, more: int, deltas: int) -> None:
+    entry, expected = with_deltas(storage, rows, more, deltas)
+    assert np.array_equal(load_table(storage, entry), expected)
+    table = StoredTable(storage, entry)
+    assert table.count == -(-(rows + more) // BLOCK)
+    found = list(blocks(storage, entry))
+    assert [first for first, _ in found] == [number * BLOCK for number in range(table.count)]
+    for number, (first, values) in enumerate(found):
+        assert np.array_equal(values, expected[first : first + BLOCK])
+        chunk = table.chunk(number)
+        assert (chunk.shape, chunk.dtype) == ((BLOCK, DIM), np.float32)
+        assert np.array_equal(chunk[: values.shape[0]], values)
+        assert not chunk[values.shape[0] :].any()
+    some = [number for number in (2, 0) if number < table.count]
+    assert [first for first, _ in blocks(storage, entry, some)] == [number * BLOCK for number in some]
+
+
+def test_chunks_without_deltas_are_mapped(storage: Storage) -> None:
+    values = vectors(3 * BLOCK)
+    with storage.staging() as staging:
+        entry = save_table(staging, values, BLOCK)
+        delta = save_delta(staging, np.array([BLOCK + 3]), np.ones((1, DIM), np.float32))
+    table = StoredTable(storage, entry.model_copy(update={"deltas": [delta]}))
+    maps = Path("/proc/self/maps")
+    paths = [str(storage.part_path(part)) for part in table.index.parts]
+    chunks = [table.chunk(number) for number in range(3)]
+    assert [path in maps.read_text() for path in paths] == [True, False, True]
+    assert [chunk.flags.writeable for chunk in chunks] == [False, True, False]
+    values[BLOCK + 3] = 1
+    assert np.array_equal(np.concatenate(chunks), values)
+
+
+def test_padding_of_the_last_block_is_not_shown(storage: Storage) -> None:
+    """Whatever it holds: the table may have grown into it."""
+    entry, expected = with_deltas(storage, BLOCK + 10, 20, 1)
+    path = storage.part_path(BlockIndex(storage, entry).parts[1])
+    content = path.read_bytes()
+    path.write_bytes(content[: 10 * DIM * 4] + b"x" * (len(content) - 10 * DIM * 4))
+    table = StoredTable(storage, entry)
+    assert np.array_equal(table.rows(1), expected[BLOCK:])
+    assert np.array_equal(table.chunk(1)[:30], expected[BLOCK:])
+
+
+@pytest.mark.parametrize("rows", [[-1], [ROWS], [3, 3], [4, 3]])
+def test_deltas_of_other_rows_are_refused(storage: Storage, rows: list[int]) -> None:
+    with storage.staging() as staging:
+        entry = save_table(staging, vectors(), BLOCK)
+        delta = save_delta(staging, np.array(rows), vectors(len(rows)))
+    damaged = entry.model_copy(update={"deltas": [delta]})
+    for read in (load_table, StoredTable):
+        with pytest.raises(StoreError, match=f"part .*{delta.digest} is damaged: its rows are not those of a table"):
+            read(storage, damaged)

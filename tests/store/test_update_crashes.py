@@ -1,4 +1,4 @@
-"""Updates that are killed, that race or find the disk full: a reader sees all of the old version or all of the new."""
+"""Updates that are killed or find the disk full: a reader sees all of the old version or all of the new."""
 
 from __future__ import annotations
 
@@ -20,21 +20,18 @@ from dkge_dist import api
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
 from tests.graphs import (
-    LEARN,
     assert_same_vectors,
     assert_sound,
-    dense,
     everything,
     fresh_labels,
     head,
     vectors,
     write_changes,
-    write_tsv,
 )
 from tests.store.crash_points import STEPS
+from tests.store.nights import numbers, store_with_a_night
 
 ROOT = Path(__file__).parents[2]
-SETTINGS = [*LEARN, "model.dim=4", "train.max_epochs=1"]
 
 DISTURBED_UPDATE = """
 # Learns once. At the first call that changes the disk it goes on in one fork after the other, each on a fresh copy of
@@ -107,35 +104,17 @@ os._exit(4 if not killed and hit is None and count >= crash else 0)
 """
 
 
-def store_with_a_night(folder: Path) -> Path:
-    """A small model, and a night that it has not learnt yet."""
-    base = dense(150, entities=20)
-    api.ingest(folder / "store", write_tsv(folder / "base.tsv", base), valid=8, test=8)
-    api.train(folder / "store", settings=SETTINGS)
-    api.ingest(folder / "store", write_changes(folder / "night1.changes", fresh_labels(1), [base[5], base[50]]))
-    return folder / "store"
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return store_with_a_night(tmp_path_factory.mktemp("crashes"))
-
-
 @pytest.fixture
-def store(made: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made, tmp_path / "store"))
-
-
-def numbers(store: Path, version: str | None = None) -> dict[str, Any]:
-    return {key: value for key, value in api.evaluate(store, version=version).items() if key != "seconds"}
+def store(with_a_night: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(with_a_night, tmp_path / "store"))
 
 
 @pytest.fixture(scope="module")
-def disturbed(made: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def disturbed(with_a_night: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What updates left that were disturbed at every call that changes the disk, and how they ended."""
     folder = tmp_path_factory.mktemp("disturbed")
-    shutil.copytree(made, folder / "pristine")
-    shutil.copytree(made, folder / "store")
+    shutil.copytree(with_a_night, folder / "pristine")
+    shutil.copytree(with_a_night, folder / "store")
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "1"}
     script = [sys.executable, "-c", DISTURBED_UPDATE, str(folder)]
     done = subprocess.run(script, capture_output=True, text=True, env=environment, timeout=200, cwd=ROOT, check=False)
@@ -143,12 +122,12 @@ def disturbed(made: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_killed_at_every_call_that_changes_the_disk(made: Path, disturbed: list[dict[str, Any]]) -> None:
+def test_killed_at_every_call_that_changes_the_disk(with_a_night: Path, disturbed: list[dict[str, Any]]) -> None:
     *crashed, last = [report for report in disturbed if report["how"] == "killed"]
     assert [report["status"] for report in crashed] == [-signal.SIGKILL] * len(crashed)
     assert (last["status"], len(crashed) > 20) == (0, True)
     assert {report["step"] for report in crashed} >= STEPS
-    old, new = numbers(made), numbers(Path(last["left"]))
+    old, new = numbers(with_a_night), numbers(Path(last["left"]))
     assert (old["version"], new["version"]) == (2, 4)
     published, learnt_again, dirty = 0, None, []
     for report in crashed:
@@ -172,12 +151,12 @@ def test_killed_at_every_call_that_changes_the_disk(made: Path, disturbed: list[
     assert_sound(dirty[-1])
 
 
-def test_a_full_disk_at_every_call_that_changes_it(made: Path, disturbed: list[dict[str, Any]]) -> None:
+def test_a_full_disk_at_every_call_that_changes_it(with_a_night: Path, disturbed: list[dict[str, Any]]) -> None:
     *failed, last = [report for report in disturbed if report["how"] == "full"]
     assert last["status"] == 0
     assert {report["status"] for report in failed} <= {3, 4}
     assert sum(report["status"] == 3 for report in failed) > 20
-    old, new = numbers(made), numbers(Path(last["left"]))
+    old, new = numbers(with_a_night), numbers(Path(last["left"]))
     refused = 0
     for report in failed:
         left = Path(report["left"])
@@ -191,133 +170,6 @@ def test_a_full_disk_at_every_call_that_changes_it(made: Path, disturbed: list[d
     for report in failed[:: len(failed) // 3]:
         assert api.update(report["left"])["version"] == 4
         assert_sound(Path(report["left"]))
-
-
-UPDATES_AT_ONCE = """
-# Two processes that update the same store: neither writes before both have read the model.
-import json, os, sys, time
-from pathlib import Path
-import dkge_dist
-from dkge_dist.api.updating import update
-from dkge_dist.types import DkgeError
-folder, store = Path(sys.argv[1]), sys.argv[2]
-
-def run(me):
-    def wait(done, text):
-        (folder / f"ready-{me}").touch()
-        while len(list(folder.glob("ready-*"))) < 2:
-            time.sleep(0.01)
-    try:
-        report, code = {"version": update(store, progress=wait)["version"]}, 0
-    except DkgeError as error:
-        report, code = {"error": str(error)}, 1
-    (folder / f"report-{me}").write_text(json.dumps(report))
-    os._exit(code)
-
-children = []
-for me in range(2):
-    child = os.fork()
-    if child == 0:
-        run(me)
-    children.append(child)
-print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]))
-"""
-
-
-def test_two_at_once(store: Path, tmp_path: Path) -> None:
-    old = numbers(store)
-    script = [sys.executable, "-c", UPDATES_AT_ONCE, str(tmp_path), str(store)]
-    done = subprocess.run(script, capture_output=True, text=True, timeout=120, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    ended = list(enumerate(json.loads(done.stdout)))
-    assert sorted(code for _, code in ended) == [0, 1]
-    for me, code in ended:
-        report = json.loads((tmp_path / f"report-{me}").read_text())
-        if code == 0:
-            assert report["version"] == 4
-        else:
-            assert "version 4 came into force while version 2 was being updated" in report["error"]
-    versions = Store.open(store).versions()
-    assert versions == [1, 2, 3, 4]
-    assert head(store).current.model == versions[-1]
-    assert os.listdir(store / "staging") == []
-    assert_sound(store)
-    assert numbers(store, "2") == old
-    assert api.update(store)["unchanged"]
-
-
-NIGHTS_AT_ONCE = """
-# Two processes run the command on the same night: neither writes before both have come to the same step.
-import json, os, sys, time
-from pathlib import Path
-from dkge_dist.cli.main import main
-import dkge_dist.store.ingest as ingesting
-from dkge_dist.online.updater import Updater
-folder, store, night, step = Path(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
-
-def together(function, me):
-    def call(*arguments):
-        (folder / f"ready-{me}").touch()
-        while len(list(folder.glob("ready-*"))) < 2:
-            time.sleep(0.01)
-        return function(*arguments)
-    return call
-
-def run(me):
-    # Read by then: the head. Written: nothing.
-    if step == "ingest":
-        ingesting.content_after = together(ingesting.content_after, me)
-    else:
-        Updater.run = together(Updater.run, me)
-    os.dup2(os.open(folder / f"out-{me}", os.O_WRONLY | os.O_CREAT), 1)
-    os.dup2(os.open(folder / f"err-{me}", os.O_WRONLY | os.O_CREAT), 2)
-    sys.argv = ["dkge", "nightly", store, night, "--json"]
-    try:
-        main()
-    except SystemExit as ended:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(ended.code or 0)
-
-children = []
-for me in range(2):
-    child = os.fork()
-    if child == 0:
-        run(me)
-    children.append(child)
-print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]))
-"""
-
-
-@pytest.mark.parametrize(
-    ("step", "told"),
-    [
-        ("ingest", "version 4 was published by another writer meanwhile (snapshot 'night2'); nothing was changed"),
-        ("update", "version 5 came into force while version 2 was being updated; nothing was changed"),
-    ],
-)
-def test_of_two_nightly_runs_at_once_one_wins_and_the_other_names_it(
-    store: Path, tmp_path: Path, step: str, told: str
-) -> None:
-    old = numbers(store)
-    night = write_changes(tmp_path / "night2.changes", fresh_labels(2), [])
-    if step == "update":
-        api.ingest(store, night)
-    script = [sys.executable, "-c", NIGHTS_AT_ONCE, str(tmp_path), str(store), str(night), step]
-    done = subprocess.run(script, capture_output=True, text=True, timeout=250, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    codes = json.loads(done.stdout)
-    assert sorted(codes) == [0, 1]
-    won, lost = (json.loads((tmp_path / f"out-{codes.index(code)}").read_text()) for code in (0, 1))
-    assert (won["version"], won["decision"]) == (5, "updated online")
-    assert told in lost["error"]
-    assert (tmp_path / f"err-{codes.index(1)}").read_text() == f"dkge: {lost['error']}\n"
-    assert Store.open(store).versions() == [1, 2, 3, 4, 5]
-    assert numbers(store, "2") == old
-    assert os.listdir(store / "staging") == []
-    assert_sound(store)
-    again = api.nightly(store, night)
-    assert (again["unchanged"], again["version"]) == (True, 5)
 
 
 def test_a_flipped_bit_in_a_delta(store: Path) -> None:
@@ -359,26 +211,6 @@ def test_a_delta_that_is_gone_or_cut_short(store: Path) -> None:
     api.rollback(store, 3)
     assert numbers(store) == old
     assert api.update(store)["version"] == 6
-    assert_sound(store)
-
-
-def test_an_ingest_and_a_rollback_while_an_update_learns(store: Path, tmp_path: Path) -> None:
-    """What was learnt is published on top of what came in between, and says what it was learnt from."""
-
-    def between(done: float, words: str) -> None:
-        if not (tmp_path / "between").exists():
-            (tmp_path / "between").touch()
-            night = write_changes(tmp_path / "night2.changes", fresh_labels(2), [])
-            api.ingest(store, night)
-            api.rollback(store, 3)
-
-    report = api.update(store, progress=between)
-    assert (report["version"], report["snapshot"]) == (6, "night1")
-    assert (head(store).current.snapshot, head(store).current.model) == (3, 6)
-    assert numbers(store)["snapshot"] == "night1"
-    assert_sound(store)
-    api.rollback(store, 4)
-    assert api.update(store, since_version="6")["from"] == "night1"
     assert_sound(store)
 
 

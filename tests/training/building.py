@@ -133,8 +133,8 @@ def trainer(
 
 
 def run(one: Trainer) -> TrainProgress:
-    with one.checkpoints.locked():
-        return one.run()
+    one.checkpoints.folder.mkdir(parents=True, exist_ok=True)
+    return one.run()
 
 
 def state(learner: Learner) -> State:

@@ -1,4 +1,4 @@
-"""Checkpoints: a kill at any moment leaves the one before; damage is named; nobody else trains the same meanwhile."""
+"""Checkpoints: a kill at any moment leaves the one before, and damage is named."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import pytest
 
 from dkge_dist import api
 from dkge_dist.store.store import Store
-from dkge_dist.training import checkpoints as module
+from dkge_dist.store.trainings import Trainings
 from dkge_dist.training.checkpoints import Checkpoints
 from dkge_dist.training.progress import StoppedError
 from dkge_dist.types import DkgeError
 from tests.graphs import assert_sound, movies, write_tsv
-from tests.models import ModelVectors, assert_same_bits, model_of, vectors_of
+from tests.models import load_vectors
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -58,20 +58,18 @@ def names(folder: Path) -> list[str]:
 def test_the_newest_of_each_line_is_kept_and_no_other(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path / "training")
     assert checkpoints.load("last") is None
-    with checkpoints.locked():
-        for number in range(1, 13):
-            checkpoints.save("last", write(str(number)), {"batch": number, "loss": 0.1 * number})
-            if number % 5 == 0:
-                checkpoints.save("best", write(f"best {number}"), {"epoch": number})
-        assert read(checkpoints) == ("12", {"batch": 12, "loss": 0.1 * 12})
-        assert read(checkpoints, "best") == ("best 10", {"epoch": 10})
-        assert names(checkpoints.folder) == ["best-000000002", "last-000000012", "lock"]
-        checkpoints.forget()
-        assert names(checkpoints.folder) == ["lock"]
-        assert checkpoints.load("best") is None
-        checkpoints.save("last", write("anew"), {})
-        checkpoints.remove()
-    assert list(tmp_path.iterdir()) == []
+    for number in range(1, 13):
+        checkpoints.save("last", write(str(number)), {"batch": number, "loss": 0.1 * number})
+        if number % 5 == 0:
+            checkpoints.save("best", write(f"best {number}"), {"epoch": number})
+    assert read(checkpoints) == ("12", {"batch": 12, "loss": 0.1 * 12})
+    assert read(checkpoints, "best") == ("best 10", {"epoch": 10})
+    assert names(checkpoints.folder) == ["best-000000002", "last-000000012"]
+    checkpoints.forget()
+    assert names(checkpoints.folder) == []
+    assert checkpoints.load("best") is None
+    checkpoints.save("last", write("anew"), {})
+    assert read(checkpoints) == ("anew", {})
 
 
 def test_a_save_that_fails_leaves_the_one_before(tmp_path: Path) -> None:
@@ -81,31 +79,30 @@ def test_a_save_that_fails_leaves_the_one_before(tmp_path: Path) -> None:
         write("second")(folder)
         raise OSError(28, "No space left on device")
 
-    with checkpoints.locked():
-        checkpoints.save("last", write("first"), {"batch": 1})
-        with pytest.raises(OSError, match="No space left"):
-            checkpoints.save("last", fails, {"batch": 2})
-        assert read(checkpoints) == ("first", {"batch": 1})
-        assert names(tmp_path) == ["last-000000001", "lock"]
+    checkpoints.save("last", write("first"), {"batch": 1})
+    with pytest.raises(OSError, match="No space left"):
+        checkpoints.save("last", fails, {"batch": 2})
+    assert read(checkpoints) == ("first", {"batch": 1})
+    assert names(tmp_path) == ["last-000000001"]
 
 
 def test_what_others_put_there_does_no_harm(tmp_path: Path) -> None:
     checkpoints = Checkpoints(tmp_path)
-    with checkpoints.locked():
-        checkpoints.save("last", write("first"), {})
-        for name in ("last-1", "last-00000000x", "notes", "first-000000009"):
-            (tmp_path / name).mkdir()
-        assert read(checkpoints)[0] == "first"
-        checkpoints.save("last", write("second"), {})
-        checkpoints.forget()
-    assert names(tmp_path) == ["first-000000009", "last-00000000x", "last-1", "lock", "notes"]
+    checkpoints.save("last", write("first"), {})
+    for name in ("last-1", "last-00000000x", "notes", "first-000000009"):
+        (tmp_path / name).mkdir()
+    assert read(checkpoints)[0] == "first"
+    checkpoints.save("last", write("second"), {})
+    checkpoints.forget()
+    assert names(tmp_path) == ["first-000000009", "last-00000000x", "last-1", "notes"]
 
 
 KILLED_AT_EVERY_CALL = """
 import json, os, shutil, signal, sys
 from pathlib import Path
+from dkge_dist.store.trainings import Trainings
 from dkge_dist.training.checkpoints import Checkpoints
-folder, copy = Path(sys.argv[1]), Path(sys.argv[2])
+trainings, folder, copy = Trainings(Path(sys.argv[1])), Path(sys.argv[1]) / "first", Path(sys.argv[1]) / "copy"
 
 def write(content):
     def fill(folder):
@@ -134,17 +131,16 @@ while killed:
     shutil.copytree(folder, copy)
     child = os.fork()
     if child == 0:
-        checkpoints = Checkpoints(copy)
-        with checkpoints.locked():
+        with trainings.open("copy", 1) as training:
             die_at(crash)
-            checkpoints.save("last", write("second"), {"batch": 2})
+            Checkpoints(training.folder).save("last", write("second"), {"batch": 2})
             os._exit(0)
     killed = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     checkpoints = Checkpoints(copy)
     found, progress = checkpoints.load("last")
     content = (found / "dense").read_text()
     whole = (found / "entities" / "knowledge").read_text() == content * 1000
-    with checkpoints.locked():
+    with trainings.open("copy", 1):
         checkpoints.save("last", write("third"), {"batch": 3})
         left = sorted(path.name.rstrip("0123456789") for path in copy.iterdir())
     best = checkpoints.load("best")[1]
@@ -153,11 +149,10 @@ while killed:
 
 
 def test_killed_at_every_call_that_changes_the_disk(tmp_path: Path) -> None:
-    checkpoints = Checkpoints(tmp_path / "training")
-    with checkpoints.locked():
-        checkpoints.save("best", write("best"), {"epoch": 1})
-        checkpoints.save("last", write("first"), {"batch": 1})
-    script = [sys.executable, "-c", KILLED_AT_EVERY_CALL, str(checkpoints.folder), str(tmp_path / "copy")]
+    checkpoints = Checkpoints(tmp_path / "first")
+    checkpoints.save("best", write("best"), {"epoch": 1})
+    checkpoints.save("last", write("first"), {"batch": 1})
+    script = [sys.executable, "-c", KILLED_AT_EVERY_CALL, str(tmp_path)]
     done = subprocess.run(script, capture_output=True, text=True, cwd=ROOT, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     reports = [json.loads(line) for line in done.stdout.splitlines()]
@@ -167,57 +162,10 @@ def test_killed_at_every_call_that_changes_the_disk(tmp_path: Path) -> None:
     for _, content, batch, whole, left, best in reports:
         assert (content, batch) in (("first", 1), ("second", 2))
         assert whole
-        assert left == ["best-", "last-", "lock"]
+        assert left == ["best-", "last-", "lock", "snapshot"]
         assert best == {"epoch": 1}
         seen.add(content)
     assert seen == {"first", "second"}
-
-
-HOLDS_THE_LOCK = """
-import sys, time
-from pathlib import Path
-from dkge_dist.training.checkpoints import Checkpoints
-with Checkpoints(Path(sys.argv[1])).locked():
-    print("locked", flush=True)
-    time.sleep(60)
-"""
-
-
-def test_a_second_trainer_is_kept_out_until_the_first_is_gone(tmp_path: Path) -> None:
-    """However it goes."""
-    script = [sys.executable, "-c", HOLDS_THE_LOCK, str(tmp_path)]
-    with subprocess.Popen(script, stdout=subprocess.PIPE, text=True, cwd=ROOT) as first:
-        assert first.stdout is not None
-        assert first.stdout.readline() == "locked\n"
-        expected = f"{tmp_path}: process {first.pid} is training just this already"
-        for _ in range(2):
-            with pytest.raises(DkgeError, match=expected), Checkpoints(tmp_path).locked():
-                pass
-        first.send_signal(signal.SIGKILL)
-        first.wait()
-    with Checkpoints(tmp_path).locked():
-        assert (tmp_path / "lock").read_text() == str(os.getpid())
-        with pytest.raises(DkgeError, match=f"process {os.getpid()} is"), Checkpoints(tmp_path).locked():
-            pass
-    with Checkpoints(tmp_path).locked():
-        pass
-
-
-def test_a_lock_on_a_folder_that_was_just_removed_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first trainer finishes between the moment that the second one opens the lock and the one that it gets it."""
-    checkpoints = Checkpoints(tmp_path / "training")
-    real = module.fcntl.flock
-
-    def late(file: Any, operation: int) -> None:
-        checkpoints.remove()
-        real(file, operation)
-
-    monkeypatch.setattr(module.fcntl, "flock", late)
-    with pytest.raises(DkgeError, match="another process has just finished training this"), checkpoints.locked():
-        pass
-    monkeypatch.undo()
-    with checkpoints.locked():
-        checkpoints.save("last", write("first"), {})
 
 
 @pytest.mark.parametrize(
@@ -225,15 +173,14 @@ def test_a_lock_on_a_folder_that_was_just_removed_is_none(tmp_path: Path, monkey
 )
 def test_a_damaged_progress_is_named_with_advice(tmp_path: Path, data: bytes | None) -> None:
     checkpoints = Checkpoints(tmp_path)
-    with checkpoints.locked():
-        checkpoints.save("last", write("first"), {"batch": 1})
-        path = tmp_path / "last-000000001" / "progress.json"
-        path.unlink()
-        if data is not None:
-            path.write_bytes(data)
-        expected = f"{path.parent}: damaged checkpoint .*; remove {tmp_path} to start afresh"
-        with pytest.raises(DkgeError, match=expected):
-            checkpoints.load("last")
+    checkpoints.save("last", write("first"), {"batch": 1})
+    path = tmp_path / "last-000000001" / "progress.json"
+    path.unlink()
+    if data is not None:
+        path.write_bytes(data)
+    expected = f"{path.parent}: damaged checkpoint .*; remove {tmp_path} to start afresh"
+    with pytest.raises(DkgeError, match=expected):
+        checkpoints.load("last")
 
 
 def test_any_flipped_bit_in_the_progress_is_found(tmp_path: Path) -> None:
@@ -245,21 +192,20 @@ def test_any_flipped_bit_in_the_progress_is_found(tmp_path: Path) -> None:
         "best": {"hits@10": 1.0},
         "history": [{}, {"a": 1}],
     }
-    with checkpoints.locked():
-        checkpoints.save("last", write("first"), progress)
-        path = tmp_path / "last-000000001" / "progress.json"
-        content = path.read_bytes()
-        found = 0
-        for bit in range(8 * len(content)):
-            data = bytearray(content)
-            data[bit // 8] ^= 1 << bit % 8
-            path.write_bytes(data)
-            try:
-                # Some bits tell nothing, such as those of the last digits of a number.
-                assert read(checkpoints)[1] == progress
-            except DkgeError:
-                found += 1
-        assert found > 0.95 * 8 * len(content)
+    checkpoints.save("last", write("first"), progress)
+    path = tmp_path / "last-000000001" / "progress.json"
+    content = path.read_bytes()
+    found = 0
+    for bit in range(8 * len(content)):
+        data = bytearray(content)
+        data[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(data)
+        try:
+            # Some bits tell nothing, such as those of the last digits of a number.
+            assert read(checkpoints)[1] == progress
+        except DkgeError:
+            found += 1
+    assert found > 0.95 * 8 * len(content)
 
 
 @pytest.fixture
@@ -308,15 +254,14 @@ def test_a_progress_of_another_program_is_refused(stopped: tuple[Path, Path]) ->
     assert found is not None
     _, progress = found
     for change in ({"surprise": 1}, {"batch": 10**6}):
-        with checkpoints.locked():
-            checkpoints.save("last", lambda folder: None, progress | change)
+        checkpoints.save("last", lambda folder: None, progress | change)
         with pytest.raises(DkgeError, match="its progress is not one of this training"):
             api.train(store, settings=SMALL)
 
 
 def test_a_training_is_locked_while_it_runs(stopped: tuple[Path, Path]) -> None:
     store, checkpoint = stopped
-    with Checkpoints(checkpoint.parent).locked():
+    with Trainings(store / "training").open(checkpoint.parent.name, 1):
         with pytest.raises(DkgeError, match=f"process {os.getpid()} is training just this already"):
             api.train(store, settings=SMALL)
         # Another training of the same store may go on beside it.
@@ -343,7 +288,7 @@ api.train(store, settings=settings)
 
 def test_a_training_that_was_killed_while_it_saved_ends_where_an_undisturbed_one_does(tmp_path: Path) -> None:
     source = write_tsv(tmp_path / "base.tsv", movies(100))
-    learnt: list[ModelVectors] = []
+    tables = []
     for name in ("undisturbed", "killed"):
         store = tmp_path / name
         api.ingest(store, source, name="first", valid=8, test=8)
@@ -359,6 +304,8 @@ def test_a_training_that_was_killed_while_it_saved_ends_where_an_undisturbed_one
             assert [entry for entry in left if entry.startswith("last-")]
         report = api.train(store, settings=settings)
         assert report["resumed"] == (name == "killed")
-        learnt.append(vectors_of(store))
-        assert model_of(store).model.metrics == report["valid"]
-    assert_same_bits(*learnt)
+        opened = Store.open(store)
+        learnt = load_vectors(opened, opened.find_model().model)
+        tables.append({**learnt.dense, **{f"e-{k}": v for k, v in learnt.entities.items()}, **learnt.relations})
+        assert opened.find_model().model.metrics == report["valid"]
+    assert all(tables[0][key].tobytes() == tables[1][key].tobytes() for key in tables[0])

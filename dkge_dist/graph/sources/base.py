@@ -1,6 +1,6 @@
-"""What every reader of a format gives: batches of labelled triples, and a place for lines that cannot be read.
+"""The interface of all readers. In: a path. Out: a stream of `TripleBatch`; lines that cannot be read go to `Rejects`.
 
-In: a path. Out: `TripleBatch` values, streamed. A reader knows nothing of rows, stores or other formats.
+A reader knows nothing of rows, stores or other formats.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dkge_dist.graph.labels import Labels
 from dkge_dist.types import Array, DkgeError, Split
 
 FILE_ENDINGS = frozenset((".tsv", ".txt", ".nt", ".parquet", ".changes", ".gz", ".xz", ".lz4"))
-"""What a file is called after its name proper. Other dots belong to the name (`dump-2.1`)."""
+"""Endings that are left out of the name of a snapshot. Other dots belong to the name (`dump-2.1`)."""
 
 
 class SourceError(DkgeError):
@@ -25,7 +25,7 @@ class SourceError(DkgeError):
 
 @dataclass(frozen=True)
 class TripleBatch:
-    """A run of triples as labels. `deleted` marks the rows that take a triple away (change files only)."""
+    """Some triples as labels. `deleted` marks those to delete (change files only)."""
 
     head: Labels
     relation: Labels
@@ -36,7 +36,7 @@ class TripleBatch:
 
 @dataclass
 class Rejects:
-    """Bad lines: the first one over `limit` stops the reading, the others are kept to be written to a file."""
+    """Bad lines. Up to `limit` are kept, to be written to a file; one more is an error."""
 
     limit: int = 0
     lines: list[str] = field(default_factory=list)
@@ -51,11 +51,11 @@ class Rejects:
 
 
 class Source(ABC):
-    """One place to read triples from.
+    """A file or folder of triples in one format.
 
-    `brings_splits`: the source itself says which triples are held out; they are taken as they are.
-    `is_change`: the triples are additions to and deletions from what the store holds, not a whole snapshot.
-    `counts`: things worth telling that are no errors (dangling keys, skipped literals), by a readable name.
+    `brings_splits`: the source has splits of its own, which are taken as given.
+    `is_change`: the triples are additions to and deletions from the current snapshot, not a whole one.
+    `counts`: what a user should know but is no error (dangling keys, skipped literals), by a readable name.
     """
 
     format: ClassVar[str]
@@ -70,7 +70,7 @@ class Source(ABC):
 
     @property
     def name(self) -> str:
-        """A snapshot made from this source is called so unless the user says otherwise."""
+        """The default name of a snapshot made from this source."""
         path = self.path if self.path.name not in ("", "..") else self.path.resolve()
         while path.suffix.lower() in FILE_ENDINGS:
             path = path.with_suffix("")
@@ -78,7 +78,7 @@ class Source(ABC):
 
     @abstractmethod
     def batches(self, rejects: Rejects) -> Iterator[TripleBatch]:
-        """Read everything once, in bounded memory."""
+        """Read the whole source once, in bounded memory."""
 
 
 class SplitFilesSource(Source):

@@ -1,6 +1,6 @@
-"""Change files: what to add to and to delete from the graph, as lines that open with `+` or `-`.
+"""Change files: triples to add and to delete, as lines that begin with `+` or `-`.
 
-`+<TAB>head<TAB>relation<TAB>tail`, or with the sign right before the head. The last line about a triple holds.
+`+<TAB>head<TAB>relation<TAB>tail`, or with the sign right before the head. The last line about a triple counts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PLUS, MINUS = ord("+"), ord("-")
 
 
 class ChangeSource(Source):
-    """`glued`: the sign stands right before the head, without a tab."""
+    """`glued`: the sign is right before the head, without a tab."""
 
     format = "changes"
 
@@ -41,7 +41,7 @@ class ChangeSource(Source):
 
 
 def _unglued(table: Table) -> Table:
-    """With the first byte of the first column as a column of its own."""
+    """The table with the first byte of its first column as a column of its own."""
     first, *others = table.columns
     cut = np.minimum(first.start + 1, first.stop)
     columns = [Labels(first.data, first.start, cut), Labels(first.data, cut, first.stop), *others]
@@ -49,6 +49,6 @@ def _unglued(table: Table) -> Table:
 
 
 def _single_bytes(labels: Labels) -> Array:
-    """The labels that are one byte long as that byte, the others as 0."""
+    """The byte of each label that is one byte long, 0 for all others."""
     single = labels.stop == labels.start + 1
     return np.where(single, labels.data[np.where(single, labels.start, 0)], np.uint8(0))

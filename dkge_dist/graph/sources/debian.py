@@ -1,8 +1,8 @@
 """Package metadata of Debian and its relatives. In: `Packages` files, plain or compressed. Out: 15 kinds of triples.
 
-A package is its bare name, so versions and architectures of one package merge, and so do packages that different
-files name. Values of another kind carry a prefix that no package name can have (`section:libs`, `tag:role::program`).
-Relations are the lower-case names of the fields. Nothing is implied: a package without a Source field gets no source.
+A package is identified by its name alone, so its versions and architectures become one entity, across files too. Values
+of another kind carry a prefix that no package name can have (`section:libs`, `tag:role::program`).
+Relations are the lower-case names of the fields. Nothing is inferred: a package without a Source field gets no source.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class _StanzaReader:
         self.field_lines: dict[str, int] = {}
         self.values: dict[str, list[str]] = {}
         self.current: list[str] | None = None
-        """Takes continuation lines: the lines of the field that is being read, or a list that nobody looks at."""
+        """Takes continuation lines: the lines of the current field, or a list that is ignored."""
         self._forget_triples()
 
     def read(self, chunk: LineChunk) -> None:

@@ -1,4 +1,4 @@
-"""Tab-separated lines as columns of labels; the part that every reader of such files shares."""
+"""Delimited lines as columns of labels, for all readers of such files."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ NO_PROBLEMS: Mapping[str, Array] = {}
 
 
 class Table(NamedTuple):
-    """Some lines of a delimited file: one `Labels` per column, and the line number of each row."""
+    """Some lines of a delimited file: `Labels` by column, and the line number of each row."""
 
     columns: list[Labels]
     lines: Array
 
     def take(self, where: Array) -> Table:
-        """Some of the rows."""
+        """The rows at `where`."""
         return Table([column.take(where) for column in self.columns], self.lines[where])
 
 
 def read_table(path: Path, columns: int, source: Source, rejects: Rejects, delimiter: str = "\t") -> Iterator[Table]:
     """The lines of `path` split into exactly `columns` fields; other lines go to `rejects`, empty ones are skipped.
 
-    Nothing is quoted or escaped: a field is whatever stands between two delimiters. Line ends are CRLF if the first
-    line that can be used has one; a CR before the end of a line is otherwise part of its last field, and counted.
+    Nothing is quoted or escaped: a field is whatever is between two delimiters. Line ends are CRLF if the first usable
+    line has one; otherwise a CR at the end of a line is part of its last field, and counted.
     """
     crlf: bool | None = None
     for chunk in read_line_chunks(path, source, rejects):
@@ -57,8 +57,8 @@ def read_table(path: Path, columns: int, source: Source, rejects: Rejects, delim
 def _reject_lines(
     chunk: LineChunk, lines: Array, wanted: str, found: Array, path: Path, source: Source, rejects: Rejects
 ) -> None:
-    """Lines without the right number of columns: empty ones are counted, the others are bad."""
-    # They have no usable positions; a line begins after the end of the one before it.
+    """Lines with a wrong number of columns: empty ones are counted, the others rejected."""
+    # Their fields have no positions: find the beginnings of lines by the newlines.
     begins = np.append(0, np.flatnonzero(chunk.data == NEWLINE) + 1)
     for line, columns in zip(lines.tolist(), found.tolist(), strict=True):
         text = line_text(chunk.data, int(begins[line - chunk.first_line]))
@@ -71,7 +71,7 @@ def _reject_lines(
 def usable(table: Table, path: Path, rejects: Rejects, problems: Mapping[str, Array] = NO_PROBLEMS) -> Table:
     """The rows with a label in each of the last three columns and none of `problems` (by reason, a flag a row).
 
-    The others go to `rejects`. An empty label is never meant: it is a field that got lost on the way.
+    The others go to `rejects`. An empty label is an error: no entity or relation has it.
     """
     names = ("head", "relation", "tail")
     empty = {f"empty {name}": c.start == c.stop for name, c in zip(names, table.columns[-3:], strict=True)}

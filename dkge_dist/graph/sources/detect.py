@@ -1,4 +1,4 @@
-"""Which reader a source needs: by what is in it, not only by what it is called."""
+"""The reader for a source, chosen by its content and not only by its name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from dkge_dist.graph.sources.base import Source, SourceError
-from dkge_dist.graph.sources.files import UTF8_MARK, read_start
+from dkge_dist.graph.sources.files import UTF8_MARK, only_file, read_start
 from dkge_dist.types import Split, UsageError
 
 FORMATS = ("tsv", "openke", "ntriples", "parquet", "imdb", "debian", "changes")
@@ -26,7 +26,7 @@ PARQUET_ENDINGS = (".parquet",)
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """What only some formats ask for."""
+    """Options that belong to single formats."""
 
     released_after: int | None = None
     key: Literal["id", "name"] = "id"
@@ -41,7 +41,7 @@ _OWNERS = {
 
 
 def open_source(path: Path, format: str = "auto", options: SourceOptions | None = None) -> Source:
-    """The reader for `path`. `auto` recognises every format; a wrong explicit format is told by its reader."""
+    """The reader for `path`. `auto` recognises every format; a wrong explicit format is an error of its reader."""
     if format not in ("auto", *FORMATS):
         raise UsageError(f"unknown format {format!r}: one of auto, {', '.join(FORMATS)}")
     if format == "debian" and str(path) == "apt":
@@ -56,14 +56,14 @@ def open_source(path: Path, format: str = "auto", options: SourceOptions | None 
 
 
 def _refuse_foreign(options: SourceOptions, format: str) -> None:
-    """An option that would do nothing is a misunderstanding."""
+    """Refuse an option of another format: it would have no effect."""
     for name, (owner, option) in _OWNERS.items():
         if format != owner and getattr(options, name) != getattr(SourceOptions, name):
             raise UsageError(f"{option} is for {owner} sources, this one is {format}")
 
 
 def detect(path: Path) -> str:
-    """The format of `path`, or an error that says what was looked for."""
+    """The format of `path`, or an error that names the formats that were tried."""
     return _detect_folder(path) if path.is_dir() else _detect_file(path)
 
 
@@ -117,7 +117,7 @@ def _detect_file(path: Path) -> str:
 
 
 def _content_lines(head: bytes) -> list[bytes]:
-    """The lines of the start of a file that are not blank; the last one may be cut."""
+    """The lines of the beginning of a file that are not blank; the last one may be cut."""
     return [line for line in head.split(b"\n") if line.strip()]
 
 
@@ -135,11 +135,9 @@ def split_files(folder: Path, endings: tuple[str, ...]) -> dict[Split, Path]:
     found = {}
     for split, stems in SPLIT_STEMS.items():
         names = [folder / f"{stem}{ending}" for stem in stems for ending in endings]
-        present = [path for path in names if path.is_file()]
-        if len(present) > 1:
-            raise SourceError(f"{present[0]}: is there as {present[1].name} too; keep the one that is meant")
-        if present:
-            found[split] = present[0]
+        file = only_file(names)
+        if file is not None:
+            found[split] = file
     return found if Split.TRAIN in found else {}
 
 

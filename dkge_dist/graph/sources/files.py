@@ -1,4 +1,4 @@
-"""Files as chunks of whole lines, compressed or not, with errors that name the file and the line."""
+"""Files as chunks of whole lines, decompressed where needed; errors name the file and the line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNREADABLE = (EOFError, zlib.error, lzma.LZMAError, OSError, ValueError)
 
 
 class DamagedError(SourceError):
-    """A file that cannot be read to its end. `lines`: how many line ends came before, of those not yet given out."""
+    """A file that cannot be read to its end. `lines`: line ends that were read but not yet returned."""
 
     def __init__(self, path: Path, reason: object, lines: int = 0, line: int | None = None) -> None:
         place = f" in line {line}" if line is not None else ""
@@ -39,7 +39,7 @@ class DamagedError(SourceError):
 class LineChunk(NamedTuple):
     """Whole lines of one file: `data` ends in a newline, its first line has number `first_line` (from 1).
 
-    `emptied` are the numbers of the lines that stand empty because their UTF-8 is broken.
+    `emptied` are the numbers of the lines that were emptied because their UTF-8 is invalid.
     """
 
     data: Array
@@ -48,7 +48,7 @@ class LineChunk(NamedTuple):
 
 
 def open_raw(path: Path) -> BufferedReader:
-    """Open `path` for reading, with an error a user understands."""
+    """Open `path` for reading, with errors that name it."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -56,14 +56,14 @@ def open_raw(path: Path) -> BufferedReader:
     except OSError as error:
         raise SourceError(f"{path}: {error.strerror}") from None
     if not file.seekable():
-        # Formats are told by a first look at the file, so it has to be there a second time.
+        # Detecting the format reads the beginning of the file, which then has to be read again.
         file.close()
         raise SourceError(f"{path}: a pipe cannot be read, give a file")
     return file
 
 
 def decompressed(raw: BufferedReader) -> BufferedIOBase:
-    """The content of `raw`, decompressed by what the file is, not by what it is called."""
+    """The content of `raw`, decompressed by its magic bytes and not by its name."""
     magic = raw.read(6)
     raw.seek(0)
     if magic[:2] == b"\x1f\x8b":
@@ -73,6 +73,14 @@ def decompressed(raw: BufferedReader) -> BufferedIOBase:
     if magic[:4] == b"\x04\x22\x4d\x18":
         return pa.CompressedInputStream(raw, "lz4")  # type: ignore[no-any-return]
     return raw
+
+
+def only_file(names: list[Path]) -> Path | None:
+    """The one of `names` that is a file, or None; several are an error, for it is not known which is meant."""
+    present = [path for path in names if path.is_file()]
+    if len(present) > 1:
+        raise SourceError(f"{present[0]}: is there as {present[1].name} too; keep the one that is meant")
+    return present[0] if present else None
 
 
 def read_start(path: Path, size: int) -> bytes:
@@ -94,7 +102,7 @@ def read_blocks(path: Path, source: Source) -> Iterator[bytes]:
             pieces: list[bytes] = []
             missing = CHUNK_BYTES
             try:
-                # One piece at a time: of a damaged block we then know how far it could be read.
+                # One piece at a time, so that it is known how far a damaged block could be read.
                 while missing and (piece := stream.read1(missing)):
                     pieces.append(piece)
                     missing -= len(piece)
@@ -116,8 +124,8 @@ def _last_written(file: BufferedReader) -> tuple[int, int]:
 def read_line_chunks(path: Path, source: Source, rejects: Rejects) -> Iterator[LineChunk]:
     """The lines of `path`, in chunks that are valid UTF-8 and end in a newline.
 
-    A last line without a newline gets one, a byte order mark is dropped. A line with broken UTF-8 goes to `rejects`;
-    where that allows it, an empty line takes its place, so that line numbers stay right. Readers skip empty lines.
+    A last line without a newline gets one, a byte order mark is dropped. A line with invalid UTF-8 goes to `rejects`;
+    if these allow it, an empty line replaces it, so that line numbers stay right. Readers skip empty lines.
     """
     first_line = 1
     rest = b""
@@ -146,12 +154,12 @@ def line_text(data: Array, start: int) -> str:
 
 
 def _valid_utf8(block: bytes, path: Path, first_line: int, rejects: Rejects) -> tuple[bytes, frozenset[int]]:
-    """`block` itself, or with its broken lines emptied after they went to `rejects`, and their numbers."""
+    """`block` with its invalid lines emptied after they went to `rejects`, and the numbers of these lines."""
     try:
         block.decode("utf-8")
         return block, frozenset()
     except UnicodeDecodeError:
-        # Line by line from here: a file in another encoding may have a broken line at every turn.
+        # Line by line: in a file of another encoding many lines may be invalid.
         lines = block.split(b"\n")
     emptied: set[int] = set()
     for i, line in enumerate(lines):

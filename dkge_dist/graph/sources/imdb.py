@@ -1,4 +1,4 @@
-"""The daily dumps of IMDB. In: the folder with their `.tsv` or `.tsv.gz` files. Out: who did what in which title.
+"""The daily dumps of IMDB. In: the folder with their `.tsv` or `.tsv.gz` files. Out: credits of people in titles.
 
 | file | triples | |
 |---|---|---|
@@ -8,8 +8,8 @@
 | title.crew | title -director-> person, title -writer-> person | optional |
 | title.episode | episode -parent-> series | optional |
 
-Both ends of a triple have to be known; the others are counted and dropped, for dumps do hold dangling keys. What is
-kept in memory is one byte per possible key, and in the mode that labels by name the names themselves.
+Triples with an unknown end are counted and dropped, because dumps have dangling keys. Memory holds one byte per
+possible key, and with `key="name"` the names.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numpy as np
 from dkge_dist.graph.labels import Labels
 from dkge_dist.graph.sources.base import Rejects, Source, SourceError, TripleBatch
 from dkge_dist.graph.sources.delimited import read_table
-from dkge_dist.graph.sources.files import UTF8_MARK, read_blocks
+from dkge_dist.graph.sources.files import UTF8_MARK, only_file, read_blocks
 from dkge_dist.kernels.text import MAX_KEY_SLOTS, copy_fields, decimals, equal_to, key_slots, split_lists
 from dkge_dist.types import OFFSET, Array, UsageError
 
@@ -71,16 +71,14 @@ def _dump_files(path: Path) -> dict[str, Path]:
         raise SourceError(f"{path}: not a folder; the IMDB dumps are several files in one folder")
     found: dict[str, Path] = {}
     for dump in REQUIRED + OPTIONAL:
-        present = [file for file in (path / f"{dump}.tsv", path / f"{dump}.tsv.gz") if file.is_file()]
-        if len(present) > 1:
-            raise SourceError(f"{present[0]}: is there as {present[1].name} too; keep the one that is meant")
-        if present:
-            found[dump] = present[0]
+        file = only_file([path / f"{dump}.tsv", path / f"{dump}.tsv.gz"])
+        if file is not None:
+            found[dump] = file
     return found
 
 
 class _Keys:
-    """The titles, or the people, by the slot of their key: is it known, is it kept, what is it called."""
+    """All titles, or all people, by the slot of their key: known or not, kept or not, and the name."""
 
     def __init__(self, noun: str, prefix: str, named: bool) -> None:
         self.noun = noun
@@ -93,7 +91,7 @@ class _Keys:
         return _KeyColumn(self, keys, key_slots(keys.data, keys.start, keys.stop, self.prefix))
 
     def add(self, slots: Array, state: Array | int, names: Labels) -> None:
-        """Remember keys; of a key that comes twice, what was said last."""
+        """Add keys; the last line about a key counts."""
         if slots.shape[0]:
             self.state = _grown(self.state, int(slots.max()) + 1, MAX_KEY_SLOTS)
             self.state[slots] = state
@@ -122,12 +120,12 @@ class _KeyColumn(NamedTuple):
         return self.known.states(self.slots)
 
     def labels(self) -> Labels:
-        """What the keys, all of them added before, are called in triples."""
+        """The labels of the keys, all of them added before."""
         return self.keys if self.known.names is None else self.known.names.labels(self.slots)
 
 
 class _Names:
-    """Names by slot. The slots point into a dense list, because only one possible key in four or so is in use."""
+    """Names by slot. Slots index a dense list, because only about one possible key in four is in use."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -142,7 +140,7 @@ class _Names:
         self.offsets = _grown(self.offsets, count + 1)
         first = int(self.offsets[self.count])
         self.offsets[self.count + 1 : count + 1] = first + np.cumsum(names.stop - names.start)
-        # Labels handed out before look at the old bytes; these never change, whether they moved or not.
+        # Labels returned before refer to the old array, which is never changed.
         self.data = _grown(self.data, int(self.offsets[count]))
         copy_fields(names.data, names.start, names.stop, self.data[first:])
         self.count = count
@@ -157,7 +155,7 @@ def _grown(array: Array, size: int, limit: int | None = None) -> Array:
     if size <= array.shape[0]:
         return array
     room = max(size, 2 * array.shape[0])
-    # Memory of zeros is not occupied before it is written, so a stray high key costs addresses only.
+    # Pages of zeros take no memory until they are written, so a single high key costs address space only.
     larger = np.zeros(room if limit is None else min(room, limit), array.dtype)
     larger[: array.shape[0]] = array
     return larger
@@ -176,7 +174,7 @@ class _Rows(NamedTuple):
 
 
 class _Reading:
-    """One pass over the dumps; titles and people first, because all the rest refers to them."""
+    """One pass over the dumps: titles and people first, because all others refer to them."""
 
     def __init__(self, source: ImdbSource, rejects: Rejects) -> None:
         self.source = source
@@ -225,7 +223,7 @@ class _Reading:
             yield from self._triples(episodes, "parent", series)
 
     def _rows(self, dump: str, wanted: list[str]) -> Iterator[_Rows]:
-        """The lines of a dump below its header, which says where the wanted columns are."""
+        """The lines of a dump below its header, by which the wanted columns are found."""
         path = self.source.files[dump]
         header = _header(path, self.source)
         for name in wanted:
@@ -286,7 +284,7 @@ class _Reading:
         return state
 
     def _names(self, rows: _Rows, key: str, name: str) -> Labels:
-        """The names of the rows, where they count; whoever has none is called by the key."""
+        """The names of the rows if entities are labelled by name; the key where a name is missing."""
         keys = rows.columns[key]
         if not self.by_name:
             return keys

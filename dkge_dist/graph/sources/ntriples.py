@@ -5,7 +5,7 @@ same term has the same label however the file spells it (`\\u00e9` or `é`, `@en
 xsd:string), and blank nodes keep the names of the file.
 
 The grammar of N-Triples decides what is an error. IRIs and language tags that keep to it but not to their own
-standards (a stray `%`, two `#`, no scheme, `@zh-classical`) are frequent in published dumps: kept as they are, counted.
+standards (a stray `%`, two `#`, no scheme, `@zh-classical`) are frequent in published dumps: they are kept and counted.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class NTriplesSource(Source):
             else:
                 self.counts["lines with an invalid IRI or language tag kept"] += 1
                 pieces.append(relaxed)
-            # Where one line is bad the next ones may be too, and all that follows would be looked at for each of them.
+            # The next lines may be bad too, and each of them would cost a parse of all that follows.
             line, window = bad + 1, WINDOW_LINES
         return b"".join(pieces)
 
@@ -96,7 +96,7 @@ class _Problem(NamedTuple):
 
 
 def _serialized(text: bytes, lenient: bool = False) -> bytes:
-    """Parsing and writing in one go stays in compiled code: twice as fast as asking each term for its string."""
+    """The canonical form. Parsing and writing in compiled code is twice as fast as a Python string per term."""
     statements = parse(text, format=RdfFormat.N_TRIPLES, lenient=lenient)
     written = serialize(statements, format=RdfFormat.N_TRIPLES)
     assert written is not None  # it is None only when the text goes to a file
@@ -104,9 +104,9 @@ def _serialized(text: bytes, lenient: bool = False) -> bytes:
 
 
 def _read_relaxed(line: bytes) -> bytes | None:
-    """The canonical form of one line that follows the grammar, whatever its IRIs are worth; None if it does not.
+    """The canonical form of one line that follows the grammar, even with invalid IRIs; None if it does not.
 
-    The lenient parser also takes what would break the lines of its own output, hence the second look.
+    The lenient parser also accepts terms that would break the lines of its output, hence the check afterwards.
     """
     try:
         statement = _serialized(line, lenient=True)
@@ -134,7 +134,7 @@ def _read_until_problem(text: bytes) -> tuple[bytes, _Problem | None]:
 
 
 def _reason(error: SyntaxError, with_column: bool) -> str:
-    """What the parser says, without its own line numbers, which count from the start of the chunk."""
+    """The parser's message without its line number, which counts from the start of the chunk."""
     reason = " ".join(error.msg.partition(": ")[2].split())
     return f"column {error.offset}: {reason}" if with_column else reason
 

@@ -1,6 +1,6 @@
 """OpenKE folders: `entity2id.txt`, `relation2id.txt` and `train2id.txt` (and valid, test), each opening with its count.
 
-Triples stand as **head tail relation** ids. Ids belong to this folder alone and are gone once the labels are looked up.
+Triples are **head tail relation** ids. Ids are local to the folder: only labels leave this module.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TAB, CARRIAGE_RETURN, SPACE = 9, 13, 32
 
 
 class OpenKeSource(Source):
-    """The folder's own splits are taken as they are; a missing valid or test file is an empty split."""
+    """The splits of the folder are taken as given; a missing valid or test file is an empty split."""
 
     format = "openke"
 
@@ -48,7 +48,7 @@ class OpenKeSource(Source):
         self.counts["entities in no triple"] += int((~seen).sum())
 
     def _vocabulary(self, path: Path) -> Labels:
-        """The labels by id. Here no bad line can be set aside: what its id stands for would be lost."""
+        """The labels by id. No bad line is set aside here: the label of its id would be missing."""
         body = _Body(path)
         parts = []
         for chunk in body.chunks(self, Rejects()):
@@ -88,7 +88,7 @@ class OpenKeSource(Source):
 
 
 class _Body:
-    """The lines of a file below the count that it opens with; `lines` is to count them, bad ones too."""
+    """The lines of a file below the count in its first line; callers count them in `lines`, bad ones included."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -113,7 +113,7 @@ class _Body:
             raise SourceError(f"{self.path}:1: expected a count, the file is empty")
 
     def check_count(self, noun: str) -> None:
-        """Compare what was announced with what came."""
+        """Compare the count in the first line with the lines."""
         if self.count != self.lines:
             raise SourceError(f"{self.path}:1: the header says {self.count} {noun}, the file has {self.lines}")
 
@@ -146,7 +146,7 @@ def _read_labels(path: Path, chunk: LineChunk) -> _LabelLines:
 
 
 def _read_ids(body: _Body, chunk: LineChunk, rejects: Rejects) -> tuple[Array, Array]:
-    """Three numbers a line, with tabs or blanks between them, and the numbers of these lines."""
+    """Three ids a line, separated by tabs or blanks, and the numbers of these lines."""
     data = np.where(chunk.data == TAB, np.uint8(SPACE), chunk.data)
     start, stop, found = split_fields(data, 3, " ")
     _cut_line_ends(data, start, stop)
@@ -175,7 +175,7 @@ def _lines_at(chunk: LineChunk, where: Array) -> Iterator[tuple[int, int, int]]:
 
 
 def _cut_line_ends(data: Array, start: Array, stop: Array) -> None:
-    """Take the CR of CRLF off the last column; no label stands there."""
+    """Cut the CR of CRLF off the last column, which holds no label."""
     last = stop[:, -1]
     last -= (last > start[:, -1]) & (data[last - 1] == CARRIAGE_RETURN)
 
@@ -189,7 +189,7 @@ def _joined(parts: list[Array], dtype: type = OFFSET) -> Array:
 
 
 def _check_ids(path: Path, ids: Array, lines: Array, count: int) -> None:
-    """As many ids as labels, each once, from 0 on."""
+    """Every id from 0 on is given exactly once."""
     outside = np.flatnonzero(ids >= count)
     if outside.shape[0]:
         i = outside[0]

@@ -1,4 +1,4 @@
-"""What a source says, as plain Python values."""
+"""The triples of a source as plain Python values."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from dkge_dist.types import Split
 from tests.graphs import Labelled
 
 Read = list[tuple[Split, Labelled]]
+
+GOOD = [("a", "r", "b"), ("b", "s", "c"), ("c", "r", "a")]
 
 
 def read(source: Source, rejects: Rejects | None = None) -> Read:
@@ -36,7 +38,7 @@ def signed(source: Source, rejects: Rejects | None = None) -> list[tuple[str, La
 
 
 def refusal(source: Source, rejects: Rejects | None = None) -> str:
-    """What is said about a source that cannot be used."""
+    """The error of a source that cannot be used."""
     with pytest.raises(SourceError) as caught:
         read(source, rejects)
     return str(caught.value)

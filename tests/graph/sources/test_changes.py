@@ -39,7 +39,7 @@ def test_signs_and_triples_in_order(tmp_path: Path, glued: bool, end: str) -> No
 
 
 @apart
-def test_odd_labels_come_byte_for_byte(tmp_path: Path, glued: bool) -> None:
+def test_odd_labels_keep_every_byte(tmp_path: Path, glued: bool) -> None:
     changes = [("+-"[i % 2], triple) for i, triple in enumerate(odd_triples())]
     assert signed(source(tmp_path, text(changes, glued), glued)) == changes
 
@@ -59,7 +59,7 @@ def test_any_labels_at_any_chunk_border(
         assert signed(ChangeSource(path, glued)) == changes
     opened = open_source(path)
     assert isinstance(opened, ChangeSource)
-    # A glued first head that is a tab apart from nothing cannot be: which way a file is written is always told.
+    # No head is empty, so the first line always shows whether signs are glued.
     assert opened.glued == glued
     assert signed(opened) == changes
 
@@ -113,31 +113,31 @@ def test_bad_lines_are_set_aside_with_the_right_sign_for_the_others(tmp_path: Pa
     assert bad.counts == {"empty lines skipped": 1}
 
 
-def test_broken_utf8_is_named(tmp_path: Path) -> None:
+def test_invalid_utf8_is_named(tmp_path: Path) -> None:
     bad = source(tmp_path, b"+\ta\tr\tb\n-\ta\xff\tr\tb\n")
     assert refusal(bad).startswith(f"{bad.path}:2: broken UTF-8 at byte 4 of the line")
 
 
-def test_compressed(tmp_path: Path) -> None:
+def test_compressed_file_is_read(tmp_path: Path) -> None:
     path = written(tmp_path / "night.changes.gz", gzip.compress(text(CHANGES, True).encode()))
     opened = open_source(path)
     assert signed(opened) == CHANGES
     assert opened.name == "night"
 
 
-def test_compressed_and_truncated(tmp_path: Path) -> None:
+def test_truncated_file_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "night.changes.gz", gzip.compress(text(CHANGES * 1000, False).encode())[:-12])
     assert refusal(ChangeSource(path)).startswith(f"{path}: damaged or truncated in line ")
 
 
 @pytest.mark.parametrize("start", ["", "\n\r\n", "\ufeff"], ids=["plain", "empty-lines", "mark"])
 @apart
-def test_the_first_line_tells_how_signs_are_written(tmp_path: Path, start: str, glued: bool) -> None:
+def test_first_line_decides_whether_signs_are_glued(tmp_path: Path, start: str, glued: bool) -> None:
     opened = open_source(written(tmp_path / "night.changes", start + text(CHANGES, glued)))
     assert signed(opened) == CHANGES
 
 
-def test_a_first_line_without_tail_is_not_taken_for_a_glued_one(tmp_path: Path) -> None:
+def test_first_line_without_tail_is_not_taken_for_glued(tmp_path: Path) -> None:
     opened = open_source(written(tmp_path / "night.changes", "+\ta\tr\n" + text(CHANGES, False)))
     rejects = Rejects(limit=1)
     assert signed(opened, rejects) == CHANGES

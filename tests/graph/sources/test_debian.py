@@ -94,7 +94,7 @@ def stanza(package: str, **fields: str) -> str:
     return f"Package: {package}\n" + "".join(f"{name}: {value}\n" for name, value in fields.items()) + "\n"
 
 
-def test_all_fields(tmp_path: Path) -> None:
+def test_all_fields_become_triples(tmp_path: Path) -> None:
     found = read(tmp_path, FULL)
     assert set(found) == FULL_TRIPLES
     assert len(found) == len(FULL_TRIPLES)
@@ -114,7 +114,7 @@ def test_package_may_come_last_and_names_of_fields_in_any_case(tmp_path: Path) -
     ]
 
 
-def test_kinds_of_values_never_meet(tmp_path: Path) -> None:
+def test_values_of_different_kinds_are_different_entities(tmp_path: Path) -> None:
     text = stanza("libs", Section="libs", Source="libs", Tag="libs", Priority="libs", Maintainer="libs", Depends="libs")
     assert {tail for _, _, tail in read(tmp_path, text)} == {
         "section:libs",
@@ -143,7 +143,7 @@ def test_values_are_kept_as_they_are(tmp_path: Path, maintainer: str) -> None:
     assert read(tmp_path, stanza("a", Maintainer=maintainer)) == [("a", "maintainer", f"maintainer:{maintainer}")]
 
 
-def test_empty_values_and_spare_commas_make_no_triples(tmp_path: Path) -> None:
+def test_empty_values_and_trailing_commas_make_no_triples(tmp_path: Path) -> None:
     text = "Package: a\nSection:\nTag: , x::y,\nDepends: b, ,\nRecommends:\nSource: (1.0)\n"
     assert read(tmp_path, text) == [("a", "tag", "tag:x::y"), ("a", "depends", "b")]
 
@@ -158,7 +158,7 @@ def test_crlf_line_ends(tmp_path: Path) -> None:
     ]
 
 
-def test_no_source_is_implied(tmp_path: Path) -> None:
+def test_missing_source_is_not_inferred(tmp_path: Path) -> None:
     assert read(tmp_path, stanza("a", Version="1")) == []
 
 
@@ -195,7 +195,7 @@ BAD_LINES: dict[str, tuple[bytes, int, str]] = {
 
 
 @pytest.mark.parametrize("kind", BAD_LINES)
-def test_a_bad_line_is_named(tmp_path: Path, kind: str) -> None:
+def test_bad_line_is_named(tmp_path: Path, kind: str) -> None:
     text, line, reason = BAD_LINES[kind]
     path = write(tmp_path, GOOD.encode() + text + GOOD.encode())
     with pytest.raises(SourceError, match=f"^{path}:{line}: {reason}"):
@@ -203,7 +203,7 @@ def test_a_bad_line_is_named(tmp_path: Path, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", BAD_LINES)
-def test_reading_goes_on_after_a_bad_line(tmp_path: Path, kind: str) -> None:
+def test_bad_line_is_set_aside(tmp_path: Path, kind: str) -> None:
     text, line, _ = BAD_LINES[kind]
     rejects = Rejects(limit=1)
     found = read(tmp_path, GOOD.encode() + text + GOOD.encode(), rejects)
@@ -212,7 +212,7 @@ def test_reading_goes_on_after_a_bad_line(tmp_path: Path, kind: str) -> None:
     assert [reject.split("\t")[0] for reject in rejects.lines] == [f"{tmp_path / 'Packages'}:{line}"]
 
 
-def test_a_broken_line_does_not_end_its_stanza(tmp_path: Path) -> None:
+def test_invalid_line_does_not_end_its_stanza(tmp_path: Path) -> None:
     """The line goes, with what continues it; the fields around it stay."""
     text = b"Package: a\nSection: libs\nTag: x::\xff,\n y::z\nDepends: b\n"
     rejects = Rejects(limit=1)
@@ -220,7 +220,7 @@ def test_a_broken_line_does_not_end_its_stanza(tmp_path: Path) -> None:
     assert len(rejects.lines) == 1
 
 
-def test_a_broken_first_line_belongs_to_the_stanza_after_it(tmp_path: Path) -> None:
+def test_invalid_first_line_belongs_to_the_stanza_after_it(tmp_path: Path) -> None:
     rejects = Rejects(limit=2)
     assert read(tmp_path, b"Package: \xff\nSection: libs\n\n" + GOOD.encode(), rejects) == [GOOD_TRIPLE]
     assert [line.split("\t")[1] for line in rejects.lines] == [
@@ -240,7 +240,7 @@ def compressed(path: Path, text: bytes) -> Path:
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".lz4"])
-def test_compressed_files(tmp_path: Path, suffix: str) -> None:
+def test_compressed_files_are_read(tmp_path: Path, suffix: str) -> None:
     path = compressed(tmp_path / f"Packages{suffix}", FULL.encode())
     for source in (DebianSource(path), DebianSource(tmp_path)):
         assert set(triples(source)) == FULL_TRIPLES
@@ -248,7 +248,7 @@ def test_compressed_files(tmp_path: Path, suffix: str) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".lz4"])
-def test_truncated_files(tmp_path: Path, suffix: str) -> None:
+def test_truncated_files_are_refused(tmp_path: Path, suffix: str) -> None:
     text = "".join(stanza(f"p{i}", Section=f"s{i}", Depends=f"q{i * 7919}") for i in range(2000))
     path = compressed(tmp_path / f"Packages{suffix}", text.encode())
     path.write_bytes(path.read_bytes()[:-30])
@@ -256,7 +256,7 @@ def test_truncated_files(tmp_path: Path, suffix: str) -> None:
         triples(DebianSource(path))
 
 
-def test_a_folder_of_lists(tmp_path: Path) -> None:
+def test_all_lists_of_a_folder_are_read(tmp_path: Path) -> None:
     """As apt keeps them: the lists by their address, among files of other kinds."""
     write(tmp_path, stanza("a", Section="main"), "deb.example.org_dists_sid_main_binary-amd64_Packages")
     compressed(
@@ -276,7 +276,7 @@ def test_a_folder_of_lists(tmp_path: Path) -> None:
     assert source.bytes_read == source.bytes_total
 
 
-def test_one_compression_of_each_list_is_enough(tmp_path: Path) -> None:
+def test_each_list_is_read_in_one_compression(tmp_path: Path) -> None:
     text = stanza("a", Section="main").encode()
     for suffix in (".xz", ".gz", ".lz4"):
         compressed(tmp_path / f"Packages{suffix}", text)
@@ -286,18 +286,18 @@ def test_one_compression_of_each_list_is_enough(tmp_path: Path) -> None:
     assert [path.name for path in DebianSource(tmp_path).files] == ["Packages"]
 
 
-def test_a_stanza_ends_with_its_file(tmp_path: Path) -> None:
+def test_stanza_ends_with_its_file(tmp_path: Path) -> None:
     write(tmp_path, "Package: a\nSection: libs", "1_Packages")
     write(tmp_path, "Package: b\nSection: net", "2_Packages")
     assert triples(DebianSource(tmp_path)) == [("a", "section", "section:libs"), ("b", "section", "section:net")]
 
 
-def test_a_folder_without_lists_and_a_missing_file(tmp_path: Path) -> None:
+def test_folder_without_lists_and_missing_file_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=f"^{tmp_path}: no Packages file"):
         triples(DebianSource(tmp_path))
     with pytest.raises(SourceError, match="absent: no such file"):
         triples(DebianSource(tmp_path / "absent"))
 
 
-def test_an_empty_list_has_no_triples(tmp_path: Path) -> None:
+def test_empty_list_has_no_triples(tmp_path: Path) -> None:
     assert read(tmp_path, "") == []

@@ -76,7 +76,7 @@ def parquet(path: Path) -> Path:
         ("metadata.txt", PACKAGES, "debian"),
     ],
 )
-def test_files(tmp_path: Path, name: str, content: str, format: str | None) -> None:
+def test_format_of_files(tmp_path: Path, name: str, content: str, format: str | None) -> None:
     path = written(tmp_path / name, content)
     if format is None:
         with pytest.raises(SourceError, match="no format this program knows"):
@@ -98,13 +98,13 @@ def test_files(tmp_path: Path, name: str, content: str, format: str | None) -> N
         ("Packages", PACKAGES, "debian"),
     ],
 )
-def test_compressed_files(tmp_path: Path, compress: object, name: str, content: str, format: str) -> None:
+def test_format_of_compressed_files(tmp_path: Path, compress: object, name: str, content: str, format: str) -> None:
     for ending in ("", ".gz", ".xz"):
         path = written(tmp_path / f"{name}{ending}", compress(content.encode()))  # type: ignore[operator]
         assert detect(path) == format
 
 
-def test_parquet_files(tmp_path: Path) -> None:
+def test_format_of_parquet_files(tmp_path: Path) -> None:
     assert detect(parquet(tmp_path / "graph.parquet")) == "parquet"
     assert detect(parquet(tmp_path / "graph")) == "parquet"
 
@@ -125,14 +125,14 @@ def test_parquet_files(tmp_path: Path) -> None:
         (["deb.example_dists_sid_main_binary-amd64_Packages.lz4"], "debian"),
     ],
 )
-def test_folders(tmp_path: Path, names: list[str], format: str) -> None:
+def test_format_of_folders(tmp_path: Path, names: list[str], format: str) -> None:
     for name in names:
         written(tmp_path / name, "")
     assert detect(tmp_path) == format
 
 
 @pytest.mark.parametrize("names", [[], ["valid.tsv", "test.tsv"], ["train2id.txt"], ["graph.tsv"], ["train"]])
-def test_folders_that_nobody_knows(tmp_path: Path, names: list[str]) -> None:
+def test_unknown_folders_are_refused(tmp_path: Path, names: list[str]) -> None:
     for name in names:
         written(tmp_path / name, TSV)
     with pytest.raises(SourceError) as caught:
@@ -142,7 +142,7 @@ def test_folders_that_nobody_knows(tmp_path: Path, names: list[str]) -> None:
         assert wanted in str(caught.value)
 
 
-def test_files_of_the_splits(tmp_path: Path) -> None:
+def test_split_files_of_a_folder(tmp_path: Path) -> None:
     for name in ("train.txt", "validation.tsv", "test.txt.gz"):
         content = TSV.encode()
         written(tmp_path / name, gzip.compress(content) if name.endswith("gz") else content)
@@ -159,7 +159,7 @@ def test_files_of_the_splits(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("first", "second"), [("train.tsv", "train.txt"), ("train.txt", "train.txt.gz"), ("valid.tsv", "dev.tsv")]
 )
-def test_a_split_that_is_there_twice(tmp_path: Path, first: str, second: str) -> None:
+def test_split_in_two_files_is_refused(tmp_path: Path, first: str, second: str) -> None:
     for name in ("train.tsv", first, second):
         written(tmp_path / name, TSV)
     if first == "train.txt":
@@ -169,7 +169,7 @@ def test_a_split_that_is_there_twice(tmp_path: Path, first: str, second: str) ->
     assert str(caught.value) == f"{tmp_path / first}: is there as {second} too; keep the one that is meant"
 
 
-def test_a_folder_read_as_something_that_it_is_not(tmp_path: Path) -> None:
+def test_folder_of_another_format_is_refused(tmp_path: Path) -> None:
     written(tmp_path / "graph.tsv", TSV)
     for format, wanted in (("tsv", "train.tsv"), ("parquet", "train.parquet")):
         with pytest.raises(SourceError, match="no train file in it") as caught:
@@ -181,7 +181,7 @@ def test_a_folder_read_as_something_that_it_is_not(tmp_path: Path) -> None:
         open_source(tmp_path, "changes")
 
 
-def test_a_file_read_as_something_that_it_is_not(tmp_path: Path) -> None:
+def test_file_of_another_format_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "graph.tsv", TSV)
     assert refusal(open_source(path, "changes")).startswith(f"{path}:1: ")
     assert refusal(open_source(path, "ntriples")).startswith(f"{path}:1: ")
@@ -193,14 +193,14 @@ def test_a_file_read_as_something_that_it_is_not(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "\n", " \n\t\n\r\n", "\ufeff", "\ufeff\n"])
 @pytest.mark.parametrize("name", ["graph.tsv", "graph", "night.changes"])
-def test_empty_files(tmp_path: Path, name: str, content: str) -> None:
+def test_empty_files_are_refused(tmp_path: Path, name: str, content: str) -> None:
     path = written(tmp_path / name, content)
     with pytest.raises(SourceError) as caught:
         open_source(path)
     assert str(caught.value) == f"{path}: empty, no triples in it"
 
 
-def test_an_empty_gzip_file(tmp_path: Path) -> None:
+def test_empty_gzip_file_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "graph.tsv.gz", gzip.compress(b""))
     with pytest.raises(SourceError, match="empty, no triples in it"):
         open_source(path)
@@ -217,7 +217,7 @@ def test_an_empty_gzip_file(tmp_path: Path) -> None:
         (b"BZh91AY&SY", "BZh91AY&SY"),
     ],
 )
-def test_what_is_not_recognised_is_shown(tmp_path: Path, content: str | bytes, shown: str) -> None:
+def test_unknown_content_is_shown(tmp_path: Path, content: str | bytes, shown: str) -> None:
     path = written(tmp_path / "graph", content)
     with pytest.raises(SourceError) as caught:
         open_source(path)
@@ -225,7 +225,7 @@ def test_what_is_not_recognised_is_shown(tmp_path: Path, content: str | bytes, s
     assert shown in str(caught.value)
 
 
-def test_glued_signs_in_a_file_that_is_not_called_so(tmp_path: Path) -> None:
+def test_glued_signs_need_an_explicit_format(tmp_path: Path) -> None:
     path = written(tmp_path / "night.txt", "+a\tr\tb\n-b\tr\tc\n")
     with pytest.raises(SourceError, match="give --format changes, or tsv"):
         open_source(path)
@@ -233,7 +233,7 @@ def test_glued_signs_in_a_file_that_is_not_called_so(tmp_path: Path) -> None:
     assert triples(open_source(path, "tsv")) == [("+a", "r", "b"), ("-b", "r", "c")]
 
 
-def test_damaged_compressed_files(tmp_path: Path) -> None:
+def test_damaged_compressed_files_are_refused(tmp_path: Path) -> None:
     content = gzip.compress(TSV.encode() * 100)
     broken = bytearray(content)
     broken[12] ^= 0xFF
@@ -245,14 +245,14 @@ def test_damaged_compressed_files(tmp_path: Path) -> None:
             assert str(caught.value).startswith(f"{path}: ")
 
 
-def test_sources_that_are_not_there(tmp_path: Path) -> None:
+def test_missing_sources_are_refused(tmp_path: Path) -> None:
     for format in ("auto", *FORMATS):
         with pytest.raises(SourceError) as caught:
             open_source(tmp_path / "absent", format)
         assert str(caught.value) == f"{tmp_path}/absent: no such file or folder"
 
 
-def test_a_pipe(tmp_path: Path) -> None:
+def test_pipe_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)
     keep_open = os.open(path, os.O_RDWR)
@@ -263,13 +263,13 @@ def test_a_pipe(tmp_path: Path) -> None:
         os.close(keep_open)
 
 
-def test_unknown_formats() -> None:
+def test_unknown_format_is_wrong_usage() -> None:
     with pytest.raises(UsageError) as caught:
         open_source(Path("absent"), "xml")
     assert str(caught.value) == f"unknown format 'xml': one of auto, {', '.join(FORMATS)}"
 
 
-def test_apt_means_the_lists_that_apt_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_apt_means_the_lists_of_apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     if APT_LISTS.exists():
         source = open_source(Path("apt"), "debian")
@@ -305,7 +305,7 @@ def test_options_of_other_formats_are_refused(tmp_path: Path, options: SourceOpt
     assert str(caught.value) == problem
 
 
-def test_a_folder_with_two_kinds_of_train_files_asks_which(tmp_path: Path) -> None:
+def test_folder_with_two_kinds_of_train_files_is_refused(tmp_path: Path) -> None:
     for name in ("train.parquet", "train.tsv"):
         (tmp_path / name).write_text("a\tr\tb\n")
     with pytest.raises(SourceError, match=r"holds both train.parquet and train.tsv: say which with --format"):

@@ -1,8 +1,7 @@
-"""IMDB dumps (all titles and people here are invented): relations, filters, dangling keys, bad lines, a slow twin."""
+"""IMDB dumps: relations, filters, dangling keys and bad lines, and random dumps against a slow reader."""
 
 from __future__ import annotations
 
-import csv
 import gzip
 import tempfile
 import unicodedata
@@ -19,83 +18,19 @@ from dkge_dist.graph.sources.base import Rejects, SourceError
 from dkge_dist.graph.sources.imdb import ImdbSource
 from dkge_dist.kernels.text import MAX_KEY_SLOTS
 from dkge_dist.types import UsageError
-
-Triple = tuple[str, str, str]
-Rows = list[list[str]]
-
-COLUMNS = {
-    "title.basics": "tconst titleType primaryTitle originalTitle isAdult startYear endYear runtimeMinutes genres",
-    "name.basics": "nconst primaryName birthYear deathYear primaryProfession knownForTitles",
-    "title.principals": "tconst ordering nconst category job characters",
-    "title.crew": "tconst directors writers",
-    "title.episode": "tconst parentTconst seasonNumber episodeNumber",
-}
-NULL = "\\N"
-
-
-def title(key: str, name: str = "Untold", year: str = "2020") -> list[str]:
-    return [key, "movie", name, name, "0", year, NULL, "90", "Drama"]
-
-
-def person(key: str, name: str = "Nobody", known_for: str = NULL) -> list[str]:
-    return [key, name, "1970", NULL, "actor", known_for]
-
-
-def principal(title_key: str, person_key: str, category: str = "actor") -> list[str]:
-    return [title_key, "1", person_key, category, NULL, '["Someone"]']
-
-
-def small_dump() -> dict[str, Rows]:
-    return {
-        "title.basics": [
-            title("tt0000001", "The Paper Lighthouse", "2014"),
-            title("tt0000002", "Moss", "2013"),
-            title("tt0000003", "Moss", NULL),
-            title("tt10000004", "Series of Rain", "2016"),
-            title("tt10000005", "Rain, Part One", "2016"),
-        ],
-        "name.basics": [
-            person("nm0000001", "Ada Quill", "tt0000001,tt0000002"),
-            person("nm0000002", "Bo Tern", "tt10000004"),
-            person("nm12345678", "Ada Quill"),
-        ],
-        "title.principals": [
-            principal("tt0000001", "nm0000001", "actress"),
-            principal("tt0000002", "nm0000002", "self"),
-            principal("tt0000003", "nm12345678", "casting_director"),
-        ],
-        "title.crew": [
-            ["tt0000001", "nm0000002", "nm0000001,nm12345678"],
-            ["tt0000002", NULL, "nm0000002"],
-            ["tt0000003", NULL, NULL],
-        ],
-        "title.episode": [["tt10000005", "tt10000004", "1", "1"]],
-    }
-
-
-ALL_TRIPLES = [
-    ("nm0000001", "knownFor", "tt0000001"),
-    ("nm0000001", "knownFor", "tt0000002"),
-    ("nm0000002", "knownFor", "tt10000004"),
-    ("tt0000001", "actress", "nm0000001"),
-    ("tt0000002", "self", "nm0000002"),
-    ("tt0000003", "casting_director", "nm12345678"),
-    ("tt0000001", "director", "nm0000002"),
-    ("tt0000001", "writer", "nm0000001"),
-    ("tt0000001", "writer", "nm12345678"),
-    ("tt0000002", "writer", "nm0000002"),
-    ("tt10000005", "parent", "tt10000004"),
-]
-
-
-def text_of(dump: str, rows: Rows) -> str:
-    return "".join("\t".join(row) + "\n" for row in [COLUMNS[dump].split(), *rows])
-
-
-def write(folder: Path, dumps: dict[str, Rows]) -> Path:
-    for dump, rows in dumps.items():
-        (folder / f"{dump}.tsv").write_bytes(text_of(dump, rows).encode())
-    return folder
+from tests.graph.sources.imdb_dumps import (
+    ALL_TRIPLES,
+    DUMPS,
+    NULL,
+    Rows,
+    Triple,
+    person,
+    principal,
+    slow_triples,
+    small_dump,
+    title,
+    write,
+)
 
 
 def triples(source: ImdbSource, rejects: Rejects | None = None) -> list[Triple]:
@@ -107,7 +42,7 @@ def triples(source: ImdbSource, rejects: Rejects | None = None) -> list[Triple]:
     return found
 
 
-def test_all_relations(tmp_path: Path) -> None:
+def test_all_relations_are_read(tmp_path: Path) -> None:
     source = ImdbSource(write(tmp_path, small_dump()))
     found = triples(source)
     assert sorted(found) == sorted(ALL_TRIPLES)
@@ -141,7 +76,7 @@ def test_titles_released_after_a_year(tmp_path: Path) -> None:
     }
 
 
-def test_an_episode_needs_its_series(tmp_path: Path) -> None:
+def test_episode_of_a_series_left_out_has_no_parent(tmp_path: Path) -> None:
     dumps = small_dump()
     dumps["title.basics"][3] = title("tt10000004", "Series of Rain", "2001")
     source = ImdbSource(write(tmp_path, dumps), released_after=2013)
@@ -163,7 +98,7 @@ def test_labels_by_name_merge_namesakes(tmp_path: Path) -> None:
     assert sorted(found) == sorted((names[head], relation, names[tail]) for head, relation, tail in ALL_TRIPLES)
 
 
-def test_whoever_has_no_name_is_called_by_the_key(tmp_path: Path) -> None:
+def test_missing_name_is_replaced_by_the_key(tmp_path: Path) -> None:
     dumps = small_dump()
     dumps["title.basics"][0][2] = NULL
     dumps["name.basics"][1][1] = ""
@@ -229,7 +164,7 @@ def test_keys_of_other_lengths_are_other_keys(tmp_path: Path) -> None:
     assert source.counts == {"triples with an unknown title dropped": 1}
 
 
-def test_the_highest_key_that_is_a_key(tmp_path: Path) -> None:
+def test_highest_key_is_accepted(tmp_path: Path) -> None:
     dumps = {
         "title.basics": [title("tt999999999"), title("tt0000001")],
         "name.basics": [person("nm999999999")],
@@ -239,7 +174,7 @@ def test_the_highest_key_that_is_a_key(tmp_path: Path) -> None:
     assert MAX_KEY_SLOTS < 2**31
 
 
-def test_repeated_rows_are_no_error_and_the_last_name_holds(tmp_path: Path) -> None:
+def test_last_of_repeated_rows_counts(tmp_path: Path) -> None:
     dumps = small_dump()
     dumps["title.basics"].append(title("tt0000001", "The Paper Lighthouse, Restored"))
     dumps["title.principals"] *= 2
@@ -250,7 +185,7 @@ def test_repeated_rows_are_no_error_and_the_last_name_holds(tmp_path: Path) -> N
 
 
 def test_columns_are_found_by_name(tmp_path: Path) -> None:
-    """In another order, among others, and without those that nobody reads."""
+    """In another order, among others, and without columns that are not read."""
     write(tmp_path, small_dump())
     (tmp_path / "title.principals.tsv").write_text("category\tnew\tnconst\ttconst\nactress\tx\tnm0000001\ttt0000001\n")
     (tmp_path / "title.basics.tsv").write_text("new\ttconst\nx\ttt0000001\n")
@@ -259,7 +194,7 @@ def test_columns_are_found_by_name(tmp_path: Path) -> None:
     assert {head for head, relation, _ in found if relation != "knownFor"} == {"tt0000001"}
 
 
-def test_a_byte_order_mark_and_crlf(tmp_path: Path) -> None:
+def test_byte_order_mark_and_crlf_are_dropped(tmp_path: Path) -> None:
     write(tmp_path, small_dump())
     for file in tmp_path.iterdir():
         file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes().replace(b"\n", b"\r\n"))
@@ -280,14 +215,14 @@ MISSING_COLUMNS = [
 
 
 @pytest.mark.parametrize(("dump", "column", "options"), MISSING_COLUMNS, ids=lambda value: str(value))
-def test_a_missing_column_is_named(tmp_path: Path, dump: str, column: str, options: dict[str, str]) -> None:
+def test_missing_column_is_named(tmp_path: Path, dump: str, column: str, options: dict[str, str]) -> None:
     path = write(tmp_path, small_dump()) / f"{dump}.tsv"
     path.write_text(path.read_text().replace(column, "renamed", 1))
     with pytest.raises(SourceError, match=f"^{path}:1: no column '{column}'; the columns are: .*renamed"):
         triples(ImdbSource(tmp_path, **options))  # type: ignore[arg-type]
 
 
-def test_an_empty_dump_has_no_columns(tmp_path: Path) -> None:
+def test_empty_dump_has_no_columns(tmp_path: Path) -> None:
     path = write(tmp_path, small_dump()) / "title.principals.tsv"
     path.write_bytes(b"")
     with pytest.raises(SourceError, match=f"^{path}:1: no column 'tconst'; the columns are: none"):
@@ -302,24 +237,24 @@ def test_missing_dumps_are_named(tmp_path: Path) -> None:
         triples(source)
 
 
-def test_a_dump_that_is_there_twice(tmp_path: Path) -> None:
+def test_dump_in_two_files_is_refused(tmp_path: Path) -> None:
     write(tmp_path, small_dump())
     (tmp_path / "title.crew.tsv.gz").write_bytes(gzip.compress(b""))
     with pytest.raises(SourceError, match=r"title\.crew\.tsv: is there as title\.crew\.tsv\.gz too"):
         ImdbSource(tmp_path)
 
 
-def test_a_path_that_is_no_folder(tmp_path: Path) -> None:
+def test_missing_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="absent: not a folder"):
         ImdbSource(tmp_path / "absent")
 
 
-def test_an_unknown_kind_of_key(tmp_path: Path) -> None:
+def test_unknown_kind_of_key_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="'title' is neither 'id' nor 'name'"):
         ImdbSource(tmp_path, key="title")  # type: ignore[arg-type]
 
 
-def test_a_truncated_dump(tmp_path: Path) -> None:
+def test_truncated_dump_is_refused(tmp_path: Path) -> None:
     write(tmp_path, small_dump())
     plain = tmp_path / "title.principals.tsv"
     path = tmp_path / "title.principals.tsv.gz"
@@ -358,7 +293,7 @@ def with_bad_row(folder: Path, kind: str) -> tuple[Path, int]:
 
 
 @pytest.mark.parametrize("kind", BAD_ROWS)
-def test_a_bad_line_is_named(tmp_path: Path, kind: str) -> None:
+def test_bad_line_is_named(tmp_path: Path, kind: str) -> None:
     path, line = with_bad_row(tmp_path, kind)
     with pytest.raises(SourceError, match=f"^{path}:{line}: {BAD_ROWS[kind][2]}"):
         triples(ImdbSource(tmp_path, released_after=0))
@@ -366,9 +301,7 @@ def test_a_bad_line_is_named(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", BAD_ROWS)
 @pytest.mark.parametrize("chunk_bytes", [11, 16 << 20])
-def test_reading_goes_on_after_a_bad_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, chunk_bytes: int
-) -> None:
+def test_bad_line_is_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, chunk_bytes: int) -> None:
     path, line = with_bad_row(tmp_path, kind)
     monkeypatch.setattr(files, "CHUNK_BYTES", chunk_bytes)
     rejects = Rejects(limit=1)
@@ -377,7 +310,7 @@ def test_reading_goes_on_after_a_bad_line(
     assert [reject.split("\t")[0] for reject in rejects.lines] == [f"{path}:{line}"]
 
 
-def test_a_title_with_a_bad_year_is_unknown(tmp_path: Path) -> None:
+def test_title_with_a_bad_year_is_unknown(tmp_path: Path) -> None:
     dumps = small_dump()
     dumps["title.basics"][0][5] = "MMXIV"
     source = ImdbSource(write(tmp_path, dumps), released_after=0)
@@ -385,7 +318,7 @@ def test_a_title_with_a_bad_year_is_unknown(tmp_path: Path) -> None:
     assert source.counts["triples with an unknown title dropped"] == 5
 
 
-def test_broken_utf8_is_a_bad_line(tmp_path: Path) -> None:
+def test_invalid_utf8_is_a_bad_line(tmp_path: Path) -> None:
     path = write(tmp_path, small_dump()) / "title.principals.tsv"
     path.write_bytes(path.read_bytes() + b"tt0000001\t1\tnm0000001\tact\xff\t\\N\t\\N\n")
     with pytest.raises(SourceError, match=f"^{path}:5: broken UTF-8 at byte 26 of the line"):
@@ -413,61 +346,11 @@ def test_lines_that_straddle_chunks(
     assert triples(ImdbSource(tmp_path, key=key)) == expected
 
 
-def slow_triples(folder: Path, released_after: int | None, by_name: bool) -> list[Triple]:
-    """The same by dictionaries of strings."""
-
-    def rows(dump: str) -> list[dict[str, str]]:
-        with (folder / f"{dump}.tsv").open(encoding="utf-8", newline="\n") as lines:
-            return list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
-
-    def items(field: str) -> list[str]:
-        return [] if field == NULL else field.split(",")
-
-    titles, people = {}, {}
-    for row in rows("title.basics"):
-        titles.pop(row["tconst"], None)
-        year = row["startYear"]
-        if released_after is None or (year != NULL and int(year) > released_after):
-            titles[row["tconst"]] = row["primaryTitle"] if by_name else row["tconst"]
-    for row in rows("name.basics"):
-        people[row["nconst"]] = row["primaryName"] if by_name else row["nconst"]
-    names = {**titles, **people}
-    found = [(row["nconst"], "knownFor", key) for row in rows("name.basics") for key in items(row["knownForTitles"])]
-    found += [(row["tconst"], row["category"], row["nconst"]) for row in rows("title.principals")]
-    found += [(row["tconst"], "director", key) for row in rows("title.crew") for key in items(row["directors"])]
-    found += [(row["tconst"], "writer", key) for row in rows("title.crew") for key in items(row["writers"])]
-    found += [(row["tconst"], "parent", row["parentTconst"]) for row in rows("title.episode")]
-    return [(names[head], relation, names[tail]) for head, relation, tail in found if head in names and tail in names]
-
-
-TITLES = st.integers(1, 6).map(lambda number: f"tt{number:07d}")
-PEOPLE = st.integers(1, 6).map(lambda number: f"nm{number:07d}")
-YEARS = st.one_of(st.just(NULL), st.integers(2010, 2016).map(str))
-NAMES = st.text(st.characters(exclude_characters="\t\r\n\0", exclude_categories=["Cs"]), min_size=1, max_size=5)
-NAMES = NAMES.filter(lambda name: name != NULL)
-
-
-def lists(keys: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    return st.lists(keys, max_size=4).map(lambda items: ",".join(items) or NULL)
-
-
-DUMPS = st.fixed_dictionaries(
-    {
-        "title.basics": st.lists(st.builds(title, TITLES, NAMES, YEARS), max_size=6),
-        # Each person once: while reading people, those of earlier rows are already named in triples.
-        "name.basics": st.lists(
-            st.builds(person, PEOPLE, NAMES, lists(TITLES)), max_size=6, unique_by=lambda row: row[0]
-        ),
-        "title.principals": st.lists(st.builds(principal, TITLES, PEOPLE, st.sampled_from(["actor", "self", "x_y"]))),
-        "title.crew": st.lists(st.tuples(TITLES, lists(PEOPLE), lists(PEOPLE)).map(list), max_size=6),
-        "title.episode": st.lists(st.tuples(TITLES, TITLES, st.just("1"), st.just("2")).map(list), max_size=6),
-    }
-)
-
-
 @settings(max_examples=60, deadline=None)
 @given(dumps=DUMPS, released_after=st.one_of(st.none(), st.just(2013)), key=st.sampled_from(["id", "name"]))
-def test_the_same_as_slowly(dumps: dict[str, Rows], released_after: int | None, key: Literal["id", "name"]) -> None:
+def test_random_dumps_equal_the_slow_reader(
+    dumps: dict[str, Rows], released_after: int | None, key: Literal["id", "name"]
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = write(Path(folder), dumps)
         found = triples(ImdbSource(path, released_after, key))

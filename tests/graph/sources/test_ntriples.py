@@ -77,29 +77,29 @@ def test_composed_and_decomposed_letters_stay_different(tmp_path: Path) -> None:
     assert objects(write(tmp_path, with_object(composed) + with_object(decomposed))) == [composed, decomposed]
 
 
-def test_a_very_long_literal(tmp_path: Path) -> None:
+def test_very_long_literal(tmp_path: Path) -> None:
     label = '"' + "long " * 100_000 + '"'
     assert objects(write(tmp_path, with_object(label) + GOOD)) == [label, LABELS[2]]
 
 
-def test_comments_empty_lines_and_blanks_around_terms(tmp_path: Path) -> None:
+def test_comments_empty_lines_and_blanks_are_skipped(tmp_path: Path) -> None:
     text = "# a comment\n\n \t\n" + GOOD + "  _:s\t<http://x/p>_:o.  # trailing\n" + GOOD.rstrip("\n")
     assert triples(NTriplesSource(write(tmp_path, text))) == [LABELS, ("_:s", "<http://x/p>", "_:o"), LABELS]
 
 
 @pytest.mark.parametrize("end", ["\r\n", "\r"])
-def test_other_line_ends(tmp_path: Path, end: str) -> None:
+def test_other_line_ends_end_statements(tmp_path: Path, end: str) -> None:
     path = write(tmp_path, (GOOD * 2 + "nonsense\n" + GOOD).replace("\n", end))
     rejects = Rejects(limit=1)
     assert triples(NTriplesSource(path), rejects) == [LABELS] * 3
     assert rejects.lines[0].startswith(f"{path}:3\t")
 
 
-def test_a_byte_order_mark_is_dropped(tmp_path: Path) -> None:
+def test_byte_order_mark_is_dropped(tmp_path: Path) -> None:
     assert triples(NTriplesSource(write(tmp_path, "\ufeff" + GOOD))) == [LABELS]
 
 
-def test_an_empty_file_has_no_triples(tmp_path: Path) -> None:
+def test_empty_file_has_no_triples(tmp_path: Path) -> None:
     assert triples(NTriplesSource(write(tmp_path, ""))) == []
 
 
@@ -173,7 +173,7 @@ BAD_LINES = {
 
 
 @pytest.mark.parametrize("kind", BAD_LINES)
-def test_a_bad_line_is_named(tmp_path: Path, kind: str) -> None:
+def test_bad_line_is_named(tmp_path: Path, kind: str) -> None:
     line, reason = BAD_LINES[kind]
     path = write(tmp_path, "# comment\n" + GOOD + line + "\n" + GOOD)
     with pytest.raises(SourceError, match=f"^{path}:3: .*({reason})"):
@@ -182,7 +182,7 @@ def test_a_bad_line_is_named(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", BAD_LINES)
 @pytest.mark.parametrize("where", ["first", "middle", "twice", "last", "last without newline"])
-def test_reading_goes_on_after_a_bad_line(tmp_path: Path, kind: str, where: str) -> None:
+def test_bad_line_is_set_aside(tmp_path: Path, kind: str, where: str) -> None:
     bad = BAD_LINES[kind][0] + "\n"
     text, lines, good = {
         "first": (bad + GOOD, [1], 1),
@@ -198,13 +198,13 @@ def test_reading_goes_on_after_a_bad_line(tmp_path: Path, kind: str, where: str)
     assert all(line.split("\t")[2] == repr(bad.rstrip("\n")) for line in rejects.lines if kind != "not RDF")
 
 
-def test_one_bad_line_too_many(tmp_path: Path) -> None:
+def test_one_bad_line_over_the_limit_is_an_error(tmp_path: Path) -> None:
     path = write(tmp_path, "bad\n" + GOOD + "worse\n")
     with pytest.raises(SourceError, match=rf"^{path}:3: .*\(1 bad lines were allowed\): 'worse'"):
         triples(NTriplesSource(path), Rejects(limit=1))
 
 
-def test_broken_utf8_is_a_bad_line(tmp_path: Path) -> None:
+def test_invalid_utf8_is_a_bad_line(tmp_path: Path) -> None:
     path = write(tmp_path, GOOD.encode() + b'<http://x/a> <http://x/p> "\xff" .\n' + GOOD.encode())
     with pytest.raises(SourceError, match=f"^{path}:2: broken UTF-8 at byte 28"):
         triples(NTriplesSource(path))
@@ -213,7 +213,7 @@ def test_broken_utf8_is_a_bad_line(tmp_path: Path) -> None:
     assert len(rejects.lines) == 1
 
 
-def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
+def test_missing_file_and_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"absent\.nt: no such file"):
         triples(NTriplesSource(tmp_path / "absent.nt"))
     with pytest.raises(SourceError, match="directory"):
@@ -221,7 +221,7 @@ def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["gzip", "xz", "lz4"])
-def test_compressed_files(tmp_path: Path, kind: str) -> None:
+def test_compressed_files_are_read(tmp_path: Path, kind: str) -> None:
     text = (GOOD + with_object('"é\\n"@en')).encode()
     path = tmp_path / "graph.nt.compressed"
     if kind == "lz4":
@@ -234,7 +234,7 @@ def test_compressed_files(tmp_path: Path, kind: str) -> None:
     assert source.bytes_read == source.bytes_total == path.stat().st_size
 
 
-def test_a_truncated_gzip_file(tmp_path: Path) -> None:
+def test_truncated_gzip_file_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path, gzip.compress(GOOD.encode() * 1000)[:-20])
     with pytest.raises(SourceError, match=f"^{path}: damaged or truncated"):
         triples(NTriplesSource(path))

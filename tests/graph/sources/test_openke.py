@@ -60,7 +60,7 @@ def test_ids_may_come_in_any_order(tmp_path: Path) -> None:
     assert triples(folder(tmp_path, entity2id="4\nd\t3\nb\t1\na\t0\nc\t2\n")) == GOOD
 
 
-def test_odd_labels_come_byte_for_byte(tmp_path: Path) -> None:
+def test_odd_labels_keep_every_byte(tmp_path: Path) -> None:
     assert triples(openke(tmp_path, {Split.TRAIN: odd_triples()})) == odd_triples()
 
 
@@ -82,7 +82,7 @@ def test_splits_are_those_of_the_folder(tmp_path: Path) -> None:
     assert whole.bytes_read == whole.bytes_total
 
 
-def test_a_folder_with_train_alone_brings_no_splits(tmp_path: Path) -> None:
+def test_folder_with_train_alone_brings_no_splits(tmp_path: Path) -> None:
     assert not folder(tmp_path).brings_splits
 
 
@@ -104,7 +104,7 @@ def test_line_ends_and_chunk_borders(tmp_path: Path, monkeypatch: pytest.MonkeyP
     "train",
     ["\ufeff" + TRAIN, TRAIN.strip(), TRAIN + "\n \n", "3 \n0  1\t0\n\n 1 2 1 \n3\t0\t0", TRAIN.replace(" ", "\t")],
 )
-def test_blanks_where_people_leave_them(tmp_path: Path, train: str) -> None:
+def test_blanks_around_ids_are_skipped(tmp_path: Path, train: str) -> None:
     assert triples(folder(tmp_path, train2id=train)) == GOOD
 
 
@@ -155,7 +155,7 @@ def test_any_labels_at_any_chunk_border(
         ("test2id", "", "1: expected a count, the file is empty"),
     ],
 )
-def test_what_does_not_fit_is_named(tmp_path: Path, name: str, content: str, problem: str) -> None:
+def test_inconsistent_files_are_refused(tmp_path: Path, name: str, content: str, problem: str) -> None:
     message = refusal(folder(tmp_path, **{name: content}))
     assert message.startswith(f"{tmp_path}/{name}.txt:{problem}")
 
@@ -167,7 +167,7 @@ def test_swapped_columns_get_a_hint(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["entity2id", "relation2id", "train2id"])
-def test_missing_files(tmp_path: Path, name: str) -> None:
+def test_missing_files_are_named(tmp_path: Path, name: str) -> None:
     source = folder(tmp_path)
     (tmp_path / f"{name}.txt").unlink()
     assert refusal(source) == f"{tmp_path}/{name}.txt: no such file"
@@ -188,7 +188,7 @@ def test_bad_labels_are_never_set_aside(tmp_path: Path) -> None:
     assert refusal(nameless, Rejects(limit=10)).startswith(f"{tmp_path}/entity2id.txt:4: expected `label<TAB>id`")
 
 
-def test_labels_with_equal_digests_are_not_taken_for_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labels_with_equal_digests_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def constant(data, start, stop):  # type: ignore[no-untyped-def]
         return start * 0
 
@@ -196,7 +196,7 @@ def test_labels_with_equal_digests_are_not_taken_for_the_same(tmp_path: Path, mo
     assert triples(folder(tmp_path)) == GOOD
 
 
-def test_a_repeated_label_among_many_is_found_at_once(tmp_path: Path) -> None:
+def test_repeated_label_is_found_in_linear_time(tmp_path: Path) -> None:
     labels = [f"label{i}" for i in range(200_000)]
     labels[-1] = labels[-2]
     content = counted([f"{label}\t{i}" for i, label in enumerate(labels)])
@@ -204,9 +204,9 @@ def test_a_repeated_label_among_many_is_found_at_once(tmp_path: Path) -> None:
     assert message == f"{tmp_path}/entity2id.txt:200001: label 'label199998' is given a second time"
 
 
-def test_an_empty_split_file_is_an_empty_split(tmp_path: Path) -> None:
+def test_empty_file_is_an_empty_split(tmp_path: Path) -> None:
     assert [split for split, _ in read(folder(tmp_path, valid2id="0\n", test2id="0"))] == [Split.TRAIN] * 3
 
 
-def test_no_labels_at_all(tmp_path: Path) -> None:
+def test_empty_vocabularies_have_no_triples(tmp_path: Path) -> None:
     assert triples(folder(tmp_path, entity2id="0\n", relation2id="0\n", train2id="0\n")) == []

@@ -62,7 +62,7 @@ def triples(source: ParquetSource, rejects: Rejects | None = None) -> list[Tripl
 
 
 @pytest.mark.parametrize("kind", STRING_TYPES, ids=str)
-def test_strings_of_every_arrow_type(tmp_path: Path, kind: pa.DataType) -> None:
+def test_strings_of_every_arrow_type_are_labels(tmp_path: Path, kind: pa.DataType) -> None:
     relations = [f"r{i % 2}" for i in range(len(ODD_LABELS))]
     path = write(
         tmp_path / "graph.parquet",
@@ -84,7 +84,7 @@ def test_integers_become_decimal_labels(tmp_path: Path, kind: pa.DataType) -> No
     assert triples(ParquetSource(path)) == [(str(number), "r", str(number)) for number in numbers]
 
 
-def test_columns_in_any_order_among_others(tmp_path: Path) -> None:
+def test_columns_may_be_in_any_order_among_others(tmp_path: Path) -> None:
     path = write(
         tmp_path / "graph.parquet",
         t=column(["b"]),
@@ -100,7 +100,7 @@ def test_columns_in_any_order_among_others(tmp_path: Path) -> None:
     assert source.counts == {}
 
 
-def test_train_valid_and_test_files(tmp_path: Path) -> None:
+def test_splits_are_the_files_of_a_folder(tmp_path: Path) -> None:
     parts = {
         split: write(tmp_path / f"{split.label}.parquet", h=column([split.label]), r=column(["r"]), t=column(["b"]))
         for split in Split
@@ -115,7 +115,7 @@ def test_train_valid_and_test_files(tmp_path: Path) -> None:
     assert source.bytes_read == source.bytes_total == sum(path.stat().st_size for path in parts.values())
 
 
-def test_a_file_without_rows(tmp_path: Path) -> None:
+def test_file_without_rows_has_no_triples(tmp_path: Path) -> None:
     source = ParquetSource(write(tmp_path / "graph.parquet", h=column([]), r=column([]), t=column([])))
     assert triples(source) == []
     assert source.bytes_read == source.bytes_total
@@ -133,7 +133,7 @@ def test_batches_are_bounded_and_in_order(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("missing", ["h", "r", "t"])
-def test_a_missing_column_is_named(tmp_path: Path, missing: str) -> None:
+def test_missing_column_is_named(tmp_path: Path, missing: str) -> None:
     columns = {name: column(["x"]) for name in ("h", "r", "t", "other") if name != missing}
     path = write(tmp_path / "graph.parquet", **columns)
     names = ", ".join(columns)
@@ -141,7 +141,7 @@ def test_a_missing_column_is_named(tmp_path: Path, missing: str) -> None:
         triples(ParquetSource(path))
 
 
-def test_a_column_that_is_there_twice(tmp_path: Path) -> None:
+def test_repeated_column_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "graph.parquet"
     pq.write_table(pa.Table.from_arrays([column(["x"])] * 4, names=["h", "r", "t", "h"]), path)
     with pytest.raises(SourceError, match=f"^{path}: 2 columns named 'h'"):
@@ -151,7 +151,7 @@ def test_a_column_that_is_there_twice(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "array", [pa.array([1.5]), pa.array([True]), pa.array([b"x"]), pa.array([["x"]]), pa.array([{"x": "y"}])], ids=str
 )
-def test_a_column_of_another_type(tmp_path: Path, array: pa.Array) -> None:
+def test_column_of_another_type_is_refused(tmp_path: Path, array: pa.Array) -> None:
     path = write(tmp_path / "graph.parquet", h=column(["x"]), r=array, t=column(["x"]))
     with pytest.raises(SourceError, match=f"^{path}: column 'r' is of type .*; labels are strings or integers"):
         triples(ParquetSource(path))
@@ -181,7 +181,7 @@ BAD_ROWS = {
 @pytest.mark.parametrize("kind", BAD_ROWS)
 @pytest.mark.parametrize("name", ["h", "r", "t"])
 @pytest.mark.parametrize("chunk_bytes", [1, 16 << 20])
-def test_a_bad_row_is_named(
+def test_bad_row_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, name: str, chunk_bytes: int
 ) -> None:
     values, reason = BAD_ROWS[kind]
@@ -192,7 +192,7 @@ def test_a_bad_row_is_named(
 
 
 @pytest.mark.parametrize("kind", BAD_ROWS)
-def test_reading_goes_on_without_a_bad_row(tmp_path: Path, kind: str) -> None:
+def test_bad_row_is_set_aside(tmp_path: Path, kind: str) -> None:
     values, reason = BAD_ROWS[kind]
     path = graph_with(tmp_path, "t", values)
     rejects = Rejects(limit=1)
@@ -202,7 +202,7 @@ def test_reading_goes_on_without_a_bad_row(tmp_path: Path, kind: str) -> None:
     assert rejects.lines[0].startswith(f"{path}:4\t{reason} 't'")
 
 
-def test_a_row_that_is_bad_twice_counts_once_and_rows_come_in_order(tmp_path: Path) -> None:
+def test_bad_row_counts_once_and_rows_stay_in_order(tmp_path: Path) -> None:
     path = write(
         tmp_path / "graph.parquet",
         h=column(["a", "b", None, "d"]),
@@ -219,14 +219,14 @@ def test_a_row_that_is_bad_twice_counts_once_and_rows_come_in_order(tmp_path: Pa
 
 
 @pytest.mark.parametrize("content", [b"", b"a\tr\tb\n" * 100, b"PAR1"])
-def test_what_is_no_parquet_file(tmp_path: Path, content: bytes) -> None:
+def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "graph.parquet"
     path.write_bytes(content)
     with pytest.raises(SourceError, match=f"^{path}: not a Parquet file, or a truncated one"):
         triples(ParquetSource(path))
 
 
-def test_truncated_and_damaged_files(tmp_path: Path) -> None:
+def test_truncated_and_damaged_files_are_refused(tmp_path: Path) -> None:
     labels: list[str | None] = [f"label {i}" for i in range(1000)]
     path = write(tmp_path / "graph.parquet", h=column(labels), r=column(labels), t=column(labels))
     content = path.read_bytes()
@@ -238,7 +238,7 @@ def test_truncated_and_damaged_files(tmp_path: Path) -> None:
         triples(ParquetSource(path))
 
 
-def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
+def test_missing_file_and_folder_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"absent\.parquet: no such file"):
         triples(ParquetSource(tmp_path / "absent.parquet"))
     with pytest.raises(SourceError, match="directory"):

@@ -1,0 +1,82 @@
+"""Commands about graphs: make one, read one into a store, compare two snapshots."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from dkge_dist.cli.options import Config, Force, Json, MaxBadLines, Onto, SnapshotName, StorePath, Test, Valid
+from dkge_dist.cli.output import emit, progress_bar
+from dkge_dist.cli.render import render_diff, render_ingested, render_synthesised
+
+
+def synth(
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder to write to.")],
+    preset: Annotated[str, typer.Option(help="demo, imdb-30 or imdb-13.")] = "demo",
+    entities: Annotated[int | None, typer.Option(help="Entities instead of the preset's.")] = None,
+    triples: Annotated[int | None, typer.Option(help="Triples instead of the preset's.")] = None,
+    nights: Annotated[int | None, typer.Option(help="Nights instead of the preset's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Another seed gives another graph.")] = None,
+    full: Annotated[bool, typer.Option("--full", help="Write every night as a whole snapshot too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write a synthetic evolving movie graph: a snapshot, and nights of changes."""
+    from dkge_dist import api
+
+    with progress_bar("synth", as_json) as progress:
+        report = api.synth(
+            out, preset, entities=entities, triples=triples, nights=nights, seed=seed, full=full, progress=progress
+        )
+    emit(report, as_json, lambda report: render_synthesised(report, out))
+
+
+def ingest(
+    store: StorePath,
+    source: Annotated[
+        Path, typer.Argument(metavar="SOURCE", help="File or folder to read; `apt` with --format debian.")
+    ],
+    format: Annotated[
+        str, typer.Option(help="auto, tsv, openke, ntriples, parquet, imdb, debian or changes.")
+    ] = "auto",
+    name: SnapshotName = None,
+    valid: Valid = None,
+    test: Test = None,
+    force: Force = False,
+    max_bad_lines: MaxBadLines = 0,
+    onto: Onto = None,
+    released_after: Annotated[int | None, typer.Option(help="imdb: only titles released after this year.")] = None,
+    key: Annotated[Literal["id", "name"], typer.Option(help="imdb: what identifies titles and people.")] = "id",
+    literals: Annotated[bool, typer.Option(help="ntriples: take literals as entities.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Read a source into the next snapshot of STORE (made if it does not exist)."""
+    from dkge_dist import api
+
+    with progress_bar("ingest", as_json) as progress:
+        report = api.ingest(
+            store, source, format=format, name=name, valid=valid, test=test, force=force, max_bad_lines=max_bad_lines,
+            onto=onto, released_after=released_after, key=key, literals=literals, progress=progress,
+        )  # fmt: skip
+    emit(report, as_json, render_ingested)
+
+
+def diff(
+    store: StorePath,
+    old: Annotated[str, typer.Argument(metavar="A", help="Snapshot: its name or version number.")],
+    new: Annotated[str, typer.Argument(metavar="B", help="Snapshot: its name or version number.")],
+    settings: Annotated[list[str] | None, typer.Argument(metavar="key=value", help="With --affected.")] = None,
+    examples: Annotated[int, typer.Option(min=0, help="Changed triples to show on each side.")] = 5,
+    affected: Annotated[bool, typer.Option("--affected", help="Also count the affected objects.")] = False,
+    config: Config = None,
+    out: Annotated[Path | None, typer.Option(help="Write the train triples as a change file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """What changed from snapshot A to snapshot B."""
+    from dkge_dist import api
+
+    report = api.diff(
+        store, old, new, out=out, examples=examples, affected=affected, config=config, settings=settings or ()
+    )
+    emit(report, as_json, render_diff)

@@ -1,0 +1,53 @@
+"""Commands about a store's versions: list, verify, roll back, clear away."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dkge_dist.cli.options import Json, StorePath
+from dkge_dist.cli.output import emit, progress_bar
+from dkge_dist.cli.render import render_checked, render_cleared, render_log, render_rolled_back
+
+
+def log(store: StorePath, as_json: Json = False) -> None:
+    """Show the versions of STORE."""
+    from dkge_dist import api
+
+    emit(api.log(store), as_json, render_log)
+
+
+def check(store: StorePath, as_json: Json = False) -> None:
+    """Verify every checksum of STORE and that its parts fit together."""
+    from dkge_dist import api
+
+    with progress_bar("check", as_json) as progress:
+        report = api.check(store, progress=progress)
+    emit(report, as_json, render_checked)
+    if not report["ok"]:
+        raise typer.Exit(1)
+
+
+def rollback(
+    store: StorePath,
+    version: Annotated[int, typer.Argument(metavar="V", help="Version number, as in `dkge log`.")],
+    as_json: Json = False,
+) -> None:
+    """Make what was current at version V current again. Nothing is lost; a rollback can be rolled back."""
+    from dkge_dist import api
+
+    emit(api.rollback(store, version), as_json, render_rolled_back)
+
+
+def gc(
+    store: StorePath,
+    keep: Annotated[int, typer.Option(min=1, help="Newest versions to keep, with all that they need.")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be cleared, and clear nothing.")] = False,
+    grace_hours: Annotated[float, typer.Option(min=0, help="Leave younger files alone: a writer may be at work.")] = 24,
+    as_json: Json = False,
+) -> None:
+    """Clear away old versions, and whatever killed writers left behind."""
+    from dkge_dist import api
+
+    emit(api.gc(store, keep=keep, dry_run=dry_run, grace_hours=grace_hours), as_json, render_cleared)

@@ -1,0 +1,109 @@
+"""Commands that learn: from scratch, online, and the night that does whichever is due."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dkge_dist.cli.options import (
+    Address,
+    Config,
+    Force,
+    Json,
+    MaxBadLines,
+    Onto,
+    Preset,
+    SettingWords,
+    Shards,
+    Since,
+    SnapshotName,
+    StorePath,
+    Test,
+    Valid,
+    Wait,
+    Workers,
+)
+from dkge_dist.cli.output import emit, progress_bar, stop_requested
+from dkge_dist.cli.render import render_night, render_trained, render_update
+
+
+def train(
+    store: StorePath,
+    settings: SettingWords = None,
+    snapshot: Annotated[str | None, typer.Option(help="Name or version number; the current one by default.")] = None,
+    preset: Preset = "default",
+    config: Config = None,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Do not resume an interrupted training.")] = False,
+    tensorboard: Annotated[Path | None, typer.Option(help="Also write metrics for TensorBoard here.")] = None,
+    shards: Shards = None,
+    workers: Workers = 1,
+    address: Address = None,
+    wait: Wait = None,
+    as_json: Json = False,
+) -> None:
+    """Learn a snapshot from scratch. Ctrl-C leaves a checkpoint; the same command resumes from it."""
+    from dkge_dist import api
+
+    with progress_bar("train", as_json) as progress, stop_requested() as stop:
+        report = api.train(
+            store, snapshot=snapshot, preset=preset, config=config, settings=settings or (), fresh=fresh,
+            tensorboard=tensorboard, shards=shards, workers=workers, address=address, wait_seconds=wait,
+            progress=progress, stop=stop,
+        )  # fmt: skip
+    emit(report, as_json, render_trained)
+
+
+def update(
+    store: StorePath,
+    settings: SettingWords = None,
+    to: Annotated[str | None, typer.Option(help="Snapshot to bring the model to; the current one by default.")] = None,
+    since: Since = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Show what would be done, and do nothing.")] = False,
+    config: Config = None,
+    shards: Shards = None,
+    address: Address = None,
+    wait: Wait = None,
+    as_json: Json = False,
+) -> None:
+    """Learn online what changed since the snapshot that the model was learnt from."""
+    from dkge_dist import api
+
+    with progress_bar("update", as_json) as progress, stop_requested() as stop:
+        report = api.update(
+            store, to=to, since_version=since, plan=plan, config=config, settings=settings or (), shards=shards,
+            address=address, wait_seconds=wait, progress=progress, stop=stop,
+        )  # fmt: skip
+    emit(report, as_json, render_update)
+
+
+def nightly(
+    store: StorePath,
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="The night: a snapshot or a change file.")],
+    settings: SettingWords = None,
+    format: Annotated[str, typer.Option(help="As for `dkge ingest`.")] = "auto",
+    name: SnapshotName = None,
+    valid: Valid = None,
+    test: Test = None,
+    force: Force = False,
+    max_bad_lines: MaxBadLines = 0,
+    onto: Onto = None,
+    since: Since = None,
+    config: Config = None,
+    shards: Shards = None,
+    workers: Workers = 1,
+    address: Address = None,
+    wait: Wait = None,
+    as_json: Json = False,
+) -> None:
+    """Ingest, update (or train from scratch, if the drift policy says so) and evaluate. Idempotent."""
+    from dkge_dist import api
+
+    with progress_bar("nightly", as_json) as progress, stop_requested() as stop:
+        report = api.nightly(
+            store, source, format=format, name=name, valid=valid, test=test, force=force, max_bad_lines=max_bad_lines,
+            onto=onto, since_version=since, config=config, settings=settings or (), shards=shards, workers=workers,
+            address=address, wait_seconds=wait, progress=progress, stop=stop,
+        )  # fmt: skip
+    emit(report, as_json, render_night)

@@ -1,0 +1,83 @@
+"""Commands that ask a model: metrics, answers, and its vectors for other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from dkge_dist.cli.options import Address, Json, ModelVersion, Shards, StorePath, Wait
+from dkge_dist.cli.output import emit
+from dkge_dist.cli.render import render_answers, render_evaluation, render_exported
+from dkge_dist.types import UsageError
+
+
+def evaluate(
+    store: StorePath,
+    version: ModelVersion = None,
+    split: Annotated[Literal["valid", "test"], typer.Option(help="Held-out triples to rank.")] = "test",
+    protocol: Annotated[
+        Literal["paper", "filtered"], typer.Option(help="paper: train triples do not compete; filtered: no known one.")
+    ] = "paper",
+    relations: Annotated[bool, typer.Option("--relations", help="Also a table by relation.")] = False,
+    categories: Annotated[bool, typer.Option("--categories", help="Also by 1-1, 1-N, N-1, N-N.")] = False,
+    threads: Annotated[int, typer.Option(min=0, help="Threads; 0 means all cores.")] = 0,
+    shards: Shards = None,
+    address: Address = None,
+    wait: Wait = None,
+    as_json: Json = False,
+) -> None:
+    """Link prediction: how high do the true entities of held-out triples rank?"""
+    from dkge_dist import api
+
+    report = api.evaluate(
+        store, version=version, split=split, protocol=protocol, relations=relations, categories=categories,
+        threads=threads, shards=shards, address=address, wait_seconds=wait,
+    )  # fmt: skip
+    emit(report, as_json, render_evaluation)
+
+
+def answer(
+    store: StorePath,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="HEAD RELATION", help="With --tail only RELATION.")
+    ] = None,
+    tail: Annotated[str | None, typer.Option(help="Ask for the head of this tail.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many answers.")] = 10,
+    version: ModelVersion = None,
+    batch: Annotated[Path | None, typer.Option(help="File of questions, `?` for what is asked.")] = None,
+    shards: Shards = None,
+    address: Address = None,
+    wait: Wait = None,
+    as_json: Json = False,
+) -> None:
+    """The best answers to (HEAD, RELATION, ?), nearest first; `known` ones are in the graph already."""
+    from dkge_dist import api
+
+    given = words or []
+    if len(given) != (0 if batch else 1 if tail is not None else 2):
+        raise UsageError("ask with HEAD RELATION, with RELATION --tail T, or with --batch FILE")
+    head, relation = (None, None) if batch else (None, given[0]) if tail is not None else (given[0], given[1])
+    report = api.answer(
+        store, head, relation, tail=tail, top=top, version=version, batch=batch, shards=shards, address=address,
+        wait_seconds=wait,
+    )  # fmt: skip
+    emit(report, as_json, render_answers)
+
+
+def export(
+    store: StorePath,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="New folder to write to.")],
+    format: Annotated[
+        Literal["parquet", "npy", "safetensors", "zarr"], typer.Option(help="Kind of files.")
+    ] = "parquet",
+    version: ModelVersion = None,
+    what: Annotated[Literal["joint", "knowledge", "context"], typer.Option(help="Which vectors.")] = "joint",
+    as_json: Json = False,
+) -> None:
+    """Write the vectors of a model, with their labels, for other programs."""
+    from dkge_dist import api
+
+    report = api.export(store, out, format=format, version=version, what=what)
+    emit(report, as_json, lambda report: render_exported(report, out))

@@ -1,0 +1,38 @@
+"""Options and arguments that several commands share, as typer annotations. Imports nothing heavy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="The store: a folder.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+SettingWords = Annotated[list[str] | None, typer.Argument(metavar="key=value", help="Settings, as in configs/.")]
+Config = Annotated[Path | None, typer.Option(help="YAML file of settings.")]
+Preset = Annotated[str, typer.Option(help="Start values of the settings: default or paper.")]
+
+SnapshotName = Annotated[str | None, typer.Option(help="Name of the snapshot; the source's by default.")]
+Valid = Annotated[int | None, typer.Option(help="Triples to hold out for validation.")]
+Test = Annotated[int | None, typer.Option(help="Triples to hold out for test.")]
+Force = Annotated[bool, typer.Option("--force", help="Take a source that looks wrong.")]
+MaxBadLines = Annotated[int, typer.Option(min=0, help="Bad lines to set aside before giving up.")]
+Onto = Annotated[
+    str | None, typer.Option(metavar="V", help="Refuse unless this snapshot (name or version) is the current one.")
+]
+
+Since = Annotated[
+    str | None, typer.Option(metavar="V", help="Start from the model of this version: several nights at once.")
+]
+ModelVersion = Annotated[
+    str | None, typer.Option("--version", "--as-of", metavar="V", help="The model current at a version or snapshot.")
+]
+
+Shards = Annotated[
+    int | None, typer.Option(min=1, help="Run on Ray, with the entities in so many shards; without it, no Ray is used.")
+]
+Workers = Annotated[int, typer.Option(min=1, help="With --shards: data-parallel workers that train.")]
+Address = Annotated[str | None, typer.Option(help="With --shards: the Ray cluster; one of our own by default.")]
+Wait = Annotated[float | None, typer.Option(min=0, metavar="SECONDS", help="With --shards: for room on the cluster.")]

@@ -1,0 +1,17 @@
+"""Errors of the transport. A broken connection that may be made again is a plain OSError or EOFError."""
+
+from __future__ import annotations
+
+from dkge_dist.types import DkgeError
+
+
+class PeerLostError(DkgeError):
+    """The other end is gone or silent past its deadline, or the connection was closed. Nothing is asked any more."""
+
+
+class AuthenticationError(PeerLostError):
+    """The other end did not prove that it knows the secret, or runs as another user. The text begins with the verb."""
+
+
+class ProtocolError(DkgeError):
+    """The other end sent bytes that are no message of this protocol."""

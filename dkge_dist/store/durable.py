@@ -1,0 +1,73 @@
+"""File operations that survive a power failure: what has returned is on disk, names included.
+
+A file appears under its name all at once, or not at all. Used by every layer that keeps files.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+UNFINISHED = re.compile(r"\..+\.[0-9a-f]{16}")
+"""The names of files that a killed process had not given their own name yet, or had given both."""
+
+
+def sync(path: Path) -> None:
+    """Write a file to disk, or the names in a directory."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_tree(folder: Path) -> None:
+    """Write a folder to disk with everything below it."""
+    for path in [*folder.rglob("*"), folder]:
+        sync(path)
+
+
+def make_directory(path: Path) -> None:
+    """Make a directory and those above it, as durable as the files that will be in it."""
+    if not path.is_dir():
+        make_directory(path.parent)
+        path.mkdir(exist_ok=True)
+        sync(path.parent)
+
+
+def create(path: Path, data: bytes) -> bool:
+    """Make a file with this content. False if the name is taken: no file is ever replaced."""
+    make_directory(path.parent)
+    with _unnamed(path, data) as temporary:
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        sync(path.parent)
+        return True
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Make a file with this content, instead of the one of that name if there is one."""
+    make_directory(path.parent)
+    with _unnamed(path, data) as temporary:
+        os.replace(temporary, path)
+        sync(path.parent)
+
+
+@contextmanager
+def _unnamed(path: Path, data: bytes) -> Iterator[Path]:
+    """A durable file beside `path` under a hidden name, which is gone afterwards."""
+    temporary = path.parent / f".{path.name}.{secrets.token_hex(8)}"
+    try:
+        with temporary.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)

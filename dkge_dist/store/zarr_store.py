@@ -1,0 +1,264 @@
+"""A model version as a Zarr group, for any program that reads Zarr. Nothing is copied or converted beforehand.
+
+    entities/knowledge, entities/context, entities/joint     vectors: a chunk for every block of the table
+    entities/labels, entities/alive                          of every row: its label, and is it in the snapshot?
+    relations/...                                            likewise
+
+The metadata is what zarr itself writes for such arrays. Chunks are made when they are read: a block that no delta has
+rows of is mapped, any other is patched. Importing zarr takes most of a second, so import this module where it is used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import re
+import struct
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from threading import Lock
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import zarr
+from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, SuffixByteRequest
+from zarr.abc.store import Store as ZarrStore
+from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.storage import MemoryStore
+
+from dkge_dist.graph.dictionary import Dictionary
+from dkge_dist.store.manifest import ModelManifest, TableEntry
+from dkge_dist.store.store import Store
+from dkge_dist.store.tables import VALUE, BlockIndex, StoredTable
+from dkge_dist.types import Array, Field
+
+CHUNK_KEY = re.compile(r"(.+?)/c/(0|[1-9][0-9]*)(/0)?")
+
+T = TypeVar("T")
+
+
+def open_version(store: Store, version: str | int | None = None) -> zarr.Group:
+    """A model as a read-only group: the current one, or another one as `Store.find_model` finds it."""
+    model = store.find_model(None if version is None else str(version))
+    return zarr.open_group(VersionStore(store, model), mode="r", zarr_format=3)
+
+
+class VersionStore(ZarrStore):
+    """The keys of one model version. Read-only; any number of threads may read."""
+
+    supports_writes = False
+    supports_deletes = False
+    supports_listing = True
+
+    def __init__(self, store: Store, model: ModelManifest) -> None:
+        super().__init__(read_only=True)
+        self._store, self._model = store, model
+        self._arrays = _arrays(store, model)
+        self._metadata = _metadata(store, model, self._arrays)
+
+    def __str__(self) -> str:
+        return f"{self._store}@{self._model.version}"
+
+    def __repr__(self) -> str:
+        return f"VersionStore({str(self._store)!r}, {self._model.version})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, VersionStore) and self.__reduce__() == other.__reduce__()
+
+    def __reduce__(self) -> tuple[Callable[[str, int], VersionStore], tuple[str, int]]:
+        """A version never changes, so that another process can open it anew."""
+        return _reopened, (self._store.storage.location, self._model.version)
+
+    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+        """The bytes of a key; None if there is no such key. StoreError if a part is missing or damaged."""
+        chunk = self._chunk(key)
+        if chunk is not None:
+            data: Array = await asyncio.to_thread(chunk)
+        elif key in self._metadata:
+            data = np.frombuffer(self._metadata[key], np.uint8)
+        else:
+            return None
+        return prototype.buffer.from_bytes(data[_requested(len(data), byte_range)].data)
+
+    def _chunk(self, key: str) -> Callable[[], Array] | None:
+        """What makes the chunk of a key, if it is one."""
+        match = CHUNK_KEY.fullmatch(key)
+        array = self._arrays.get(match[1]) if match else None
+        if match is None or array is None or int(match[2]) >= array.count or bool(match[3]) != (len(array.shape) > 1):
+            return None
+        return partial(array.chunk, int(match[2]))
+
+    async def get_partial_values(
+        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
+    ) -> builtins.list[Buffer | None]:
+        """The bytes of several keys."""
+        return await asyncio.gather(*(self.get(key, prototype, wanted) for key, wanted in key_ranges))
+
+    async def exists(self, key: str) -> bool:
+        """Is there such a key?"""
+        return key in self._metadata or self._chunk(key) is not None
+
+    def _keys(self) -> Iterator[str]:
+        yield from self._metadata
+        for path, array in self._arrays.items():
+            yield from (f"{path}/c/{number}{'/0' * (len(array.shape) - 1)}" for number in range(array.count))
+
+    async def list(self) -> AsyncIterator[str]:
+        """All keys."""
+        for key in self._keys():
+            yield key
+
+    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
+        """All keys that begin with a prefix."""
+        for key in self._keys():
+            if key.startswith(prefix):
+                yield key
+
+    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
+        """The names directly below a prefix."""
+        above = f"{prefix.rstrip('/')}/".lstrip("/")
+        below = (key.removeprefix(above).split("/")[0] for key in self._keys() if key.startswith(above))
+        for name in dict.fromkeys(below):
+            yield name
+
+    async def set(self, key: str, value: Buffer) -> None:
+        """Refused."""
+        self._check_writable()
+
+    async def delete(self, key: str) -> None:
+        """Refused."""
+        self._check_writable()
+
+
+def _reopened(location: str, version: int) -> VersionStore:
+    store = Store.open(location)
+    return VersionStore(store, store.model_manifest(version))
+
+
+def _requested(size: int, wanted: ByteRequest | None) -> slice:
+    match wanted:
+        case None:
+            return slice(None)
+        case RangeByteRequest(start, end):
+            return slice(start, end)
+        case OffsetByteRequest(offset):
+            return slice(offset, None)
+        case SuffixByteRequest(suffix):
+            return slice(max(0, size - suffix), None)
+
+
+class _Once(Generic[T]):
+    """A value that is made when it is first needed, by one thread."""
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+        self._lock = Lock()
+        self._made: builtins.list[T] = []
+
+    def __call__(self) -> T:
+        with self._lock:
+            if not self._made:
+                self._made.append(self._make())
+            return self._made[0]
+
+
+@dataclass(frozen=True)
+class _Array:
+    """One array of the group; `chunk` makes the bytes of a chunk by its number."""
+
+    shape: tuple[int, ...]
+    chunks: tuple[int, ...]
+    dtype: Any
+    fill_value: Any
+    chunk: Callable[[int], Array]
+
+    @property
+    def count(self) -> int:
+        """How many chunks it has."""
+        return -(-self.shape[0] // self.chunks[0])
+
+
+def _arrays(store: Store, model: ModelManifest) -> dict[str, _Array]:
+    """All arrays of a version by their path. Only the indexes of its tables are read yet."""
+    names = _Once(lambda: store.dictionaries(model))
+    # With the rows that had labels when the model was published: no table has more.
+    snapshot = _Once(lambda: store.snapshot(store.snapshot_manifest(model.model.snapshot), model))
+    entry = model.model
+    kinds = {
+        "entities": _kind(store, entry.entities, lambda: names()[0], lambda: snapshot().entities_alive),
+        "relations": _kind(store, entry.relations, lambda: names()[1], lambda: snapshot().relations_alive),
+    }
+    return {f"{kind}/{name}": array for kind, arrays in kinds.items() for name, array in arrays.items()}
+
+
+def _kind(
+    store: Store, tables: dict[Field, TableEntry], names: Callable[[], Dictionary], alive: Callable[[], Array]
+) -> dict[str, _Array]:
+    """The arrays of entities, or of relations."""
+    arrays = {field.value: _vectors(store, tables[field]) for field in Field}
+    joint = arrays[Field.JOINT]
+    rows, block = joint.shape[0], joint.chunks[0]
+
+    def label_chunk(number: int) -> Array:
+        return _vlen_utf8(_labels(names(), number * block, min(rows, (number + 1) * block)), block)
+
+    def alive_chunk(number: int) -> Array:
+        flags = np.zeros(block, bool)
+        known = alive()[:rows][number * block : (number + 1) * block]
+        flags[: known.shape[0]] = known
+        return flags.view(np.uint8)
+
+    arrays["labels"] = _Array((rows,), (block,), str, "", label_chunk)
+    arrays["alive"] = _Array((rows,), (block,), bool, False, alive_chunk)
+    return arrays
+
+
+def _vectors(store: Store, entry: TableEntry) -> _Array:
+    index = BlockIndex(store.storage, entry)
+    table = _Once(lambda: StoredTable(store.storage, entry))
+
+    def chunk(number: int) -> Array:
+        return table().chunk(number).reshape(-1).view(np.uint8)
+
+    return _Array((entry.rows, entry.dim), (index.block, entry.dim), VALUE, 0.0, chunk)
+
+
+def _labels(names: Dictionary, first: int, last: int) -> Iterator[bytes]:
+    """The labels of a run of rows, as they are stored."""
+    for segment in names.segments:
+        data, offset = segment.table.data, segment.table.offset
+        for place in range(max(0, first - segment.first_row), min(segment.count, last - segment.first_row)):
+            yield data[offset[place] : offset[place + 1]].tobytes()
+
+
+def _vlen_utf8(labels: Iterable[bytes], count: int) -> Array:
+    """A chunk of `count` strings as the `vlen-utf8` codec has it: how many, then each after its length."""
+    found = [*labels]
+    found += [b""] * (count - len(found))
+    pieces = (piece for label in found for piece in (struct.pack("<I", len(label)), label))
+    return np.frombuffer(b"".join([struct.pack("<I", count), *pieces]), np.uint8)
+
+
+def _metadata(store: Store, model: ModelManifest, arrays: dict[str, _Array]) -> dict[str, bytes]:
+    """Every `zarr.json`, written by zarr itself."""
+    written: dict[str, Buffer] = {}
+    snapshot = store.snapshot_manifest(model.model.snapshot)
+    attributes = {
+        "version": model.version,
+        "snapshot": snapshot.snapshot.name,
+        "snapshot_version": snapshot.version,
+        "dimension": model.model.entities[Field.JOINT].dim,
+        "labels": {"entities": "entities/labels", "relations": "relations/labels"},
+    }
+    root = zarr.create_group(MemoryStore(written), zarr_format=3, attributes=attributes)
+    for path, array in arrays.items():
+        root.create_array(
+            path,
+            shape=array.shape,
+            chunks=array.chunks,
+            dtype=array.dtype,
+            fill_value=array.fill_value,
+            compressors=None,
+        )
+    return {key: value.to_bytes() for key, value in written.items()}

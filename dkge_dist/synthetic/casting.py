@@ -1,0 +1,144 @@
+"""Credits of people in titles. In: a `World`. Out: triples as packed keys, drawn from its traits.
+
+The base graph and every night draw by the same rules, so that a night looks like the graph it changes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dkge_dist.synthetic.keys import collect, contains, count_before, distinct, pack, union, unpack
+from dkge_dist.synthetic.world import (
+    EPISODE,
+    KNOWN_FOR,
+    PARENT,
+    PERSON,
+    PROFESSIONS,
+    RELATIONS,
+    ROLES,
+    World,
+    draw_weighted,
+)
+from dkge_dist.types import Array
+
+STARDOM = 5  # how unequal the people of a pool are; 1 would be equal chances
+REGULAR = 0.7  # of all credits go to the regular holder of a seat
+VISITING = 0.2  # of the other credits go to people of a neighbouring scene
+UNDERSTUDY = 0.2  # of all credits go to the understudy of the role
+KNOWN_SHARE = 0.13  # of all triples
+KNOWN_LIMIT = 4  # IMDB lists at most four titles that a person is known for
+
+_SHARES = np.array([role.share for role in ROLES])
+_SEATS = np.array([role.seats for role in ROLES])
+_PROFESSION = np.array([PROFESSIONS.index(role.profession) for role in ROLES])
+_UNDERSTUDY = np.array([PROFESSIONS.index(role.understudy) for role in ROLES])
+_ARCHIVE = np.array([RELATIONS.index("archive_footage"), RELATIONS.index("archive_sound")])
+
+
+def _hash01(values: Array, salt: int) -> Array:
+    """A fixed number in [0, 1) for each integer (the finaliser of splitmix64)."""
+    bits = values.astype(np.uint64) + np.uint64(salt)
+    bits = (bits ^ bits >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ bits >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
+    bits ^= bits >> np.uint64(31)
+    return np.asarray((bits >> np.uint64(11)) * 2.0**-53)
+
+
+def _neighbour_scene(rng: np.random.Generator, scene: Array, side: int) -> Array:
+    """The scenes with one coordinate drawn anew: another country, genre or decade."""
+    step = side ** rng.integers(0, 3, scene.size)
+    return np.asarray(scene + (rng.integers(0, side, scene.size) - scene // step % side) * step)
+
+
+def draw_credits(rng: np.random.Generator, world: World, titles: Array, role: Array | None = None) -> Array:
+    """One credit for each of `titles` (repeat a title for more), roles by their shares unless given.
+
+    A seat is (franchise, profession, place), and its regular holder is a hash of these: nothing is stored, and a
+    director who also writes takes the same seat twice. Credits of removed people are left out.
+    """
+    count = titles.size
+    if role is None:
+        role = draw_weighted(rng, _SHARES, count)
+    profession = np.where(rng.random(count) < UNDERSTUDY, _UNDERSTUDY[role], _PROFESSION[role])
+    place = (rng.random(count) * _SEATS[role]).astype(np.int64)
+    franchise = world.group[titles].astype(np.int64)
+    scene = world.franchise_scene[franchise]
+    seat = (franchise * len(PROFESSIONS) + profession) * _SEATS.max() + place
+    regular = rng.random(count) < REGULAR
+    luck = np.where(regular, _hash01(seat, world.salt), rng.random(count))
+    visiting = ~regular & (rng.random(count) < VISITING)
+    scene = np.where(visiting, _neighbour_scene(rng, scene, world.side), scene)
+    pool = profession * world.scenes + scene
+    first, stop = world.pool_people[pool], world.pool_people[pool + 1]
+    # A scene without people of a profession hires from all scenes.
+    vacant = first == stop
+    first = np.where(vacant, world.pool_people[profession * world.scenes], first)
+    stop = np.where(vacant, world.pool_people[(profession + 1) * world.scenes], stop)
+    # The power makes the first people of a pool its stars: a tenth of the people get more than half of the work.
+    person = first + ((stop - first) * luck**STARDOM).astype(np.int64)
+    keys = pack(titles, role, person)
+    return np.asarray(keys[world.alive[person] & world.alive[titles]])
+
+
+def draw_famous(rng: np.random.Generator, world: World, titles: Array, count: int) -> Array:
+    """`count` of `titles`, the famous ones more often."""
+    return np.asarray(titles[draw_weighted(rng, world.fame[titles], count)])
+
+
+def draw_work(rng: np.random.Generator, world: World, people: Array) -> Array:
+    """One credit in their own profession for each of `people`, on a title of their scene."""
+    scene = world.group[people] % world.scenes
+    first, stop = world.scene_titles[scene], world.scene_titles[scene + 1]
+    nothing = first == stop
+    first, stop = np.where(nothing, 0, first), np.where(nothing, world.scene_titles[-1], stop)
+    title = rng.integers(first, stop)
+    keys = pack(title, world.profession_of(people), people)
+    return np.asarray(keys[world.alive[title]])
+
+
+def parents(world: World, titles: Array) -> Array:
+    """The parent triples of the episodes among `titles`."""
+    episodes = titles[world.kind[titles] == EPISODE]
+    return pack(episodes, PARENT, world.series_of(episodes))
+
+
+def known_for(rng: np.random.Generator, world: World, credits: Array, count: int, taken: Array) -> Array:
+    """At most `count` new knownFor triples: the most famous works of the people in `credits`, not in `taken`.
+
+    An episode counts as its series, as IMDB mostly has it.
+    """
+    title, _, person = unpack(credits)
+    work = np.where(world.kind[title] == EPISODE, world.series_of(title), title)
+    by_fame = np.argsort(-world.fame, kind="stable")
+    standing = np.empty_like(by_fame)
+    standing[by_fame] = np.arange(by_fame.size)
+    # Distinct pairs, sorted by (person, standing): the works of each person, the most famous first.
+    pairs = distinct((person.astype(np.int64) << 32 | standing[work])[world.alive[work]])
+    place = count_before(pairs >> 32)
+    pairs, place = pairs[place < KNOWN_LIMIT], place[place < KNOWN_LIMIT]
+    person, work = pairs >> 32, by_fame[pairs & 0xFFFFFFFF]
+    # People with many works come first, and of the works of a person the most famous ones.
+    reluctance = rng.random(pairs.size) * (1 + place) / np.bincount(person)[person]
+    keys = pack(person, KNOWN_FOR, work)
+    fresh = ~contains(taken, keys)
+    return np.sort(keys[fresh][np.argsort(reluctance[fresh], kind="stable")[:count]])
+
+
+def draw_base(rng: np.random.Generator, world: World, triples: int) -> Array:
+    """Exactly `triples` sorted keys that touch every entity and every relation."""
+    titles = np.flatnonzero(world.kind != PERSON)
+    people = np.flatnonzero(world.kind == PERSON)
+    known_count = min(round(KNOWN_SHARE * triples), people.size)
+    links = parents(world, titles)
+    needed = union(
+        draw_credits(rng, world, titles[world.kind[titles] != EPISODE]),
+        draw_work(rng, world, people),
+        draw_credits(rng, world, rng.choice(titles, _ARCHIVE.size), _ARCHIVE),
+    )
+
+    def draw(count: int) -> Array:
+        return draw_credits(rng, world, draw_famous(rng, world, titles, count))
+
+    missing = triples - known_count - links.size - needed.size
+    credits = union(needed, collect(rng, missing, draw, needed))
+    return union(links, credits, known_for(rng, world, credits, known_count, np.empty(0, np.int64)))

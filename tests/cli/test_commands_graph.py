@@ -1,0 +1,76 @@
+"""`dkge synth`, `ingest` and `diff`: what they report, print and write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.running import Ended, Run, dkge
+from tests.graphs import lines, movies
+
+NIGHT_KEYS = {
+    "from", "to", "added", "deleted", "emerging_entities", "removed_entities", "emerging_relations",
+    "removed_relations", "affected_entities", "affected_relations", "seconds",
+}  # fmt: skip
+
+
+def test_synth_reports_what_it_wrote(synthesised: tuple[Path, Ended]) -> None:
+    out, ended = synthesised
+    assert ended.code == 0
+    assert ended.stderr == ""
+    report = ended.json
+    assert (report["entities"], report["nights"], report["seed"], report["relations"]) == (800, 2, 4, 14)
+    assert report["files"] == ["snapshot-000.tsv", "night-001.changes", "night-002.changes"]
+    assert sorted(path.name for path in out.iterdir()) == sorted(report["files"])
+    assert (out / "snapshot-000.tsv").read_bytes().count(b"\n") == report["triples"]
+
+
+def test_ingest_reports_the_new_snapshot(synthesised: tuple[Path, Ended], ingested: tuple[Path, list[Ended]]) -> None:
+    made, (first, *nights) = synthesised[1].json, ingested[1]
+    report = first.json
+    assert (first.code, first.stderr) == (0, "")
+    assert (report["version"], report["name"], report["format"]) == (1, "snapshot-000", "tsv")
+    assert (report["entities"], report["triples"]) == (made["entities"], made["triples"])
+    assert (report["valid"], report["test"]) == (30, 20)
+    for number, night in enumerate(nights, 2):
+        assert night.code == 0
+        assert (night.json["version"], night.json["name"]) == (number, f"night-00{number - 1}")
+        assert night.json["added"] >= made["added"] - 5
+
+
+def test_diff_counts_and_writes_the_change(store: Path, tmp_path: Path) -> None:
+    out = tmp_path / "two-nights.changes"
+    ended = dkge("diff", store, "snapshot-000", "night-002", "--affected", "context.cap=5", "--examples", "2",
+                 "--out", out, "--json")  # fmt: skip
+    assert (ended.code, ended.stderr) == (0, "")
+    report = ended.json
+    assert set(report) >= NIGHT_KEYS
+    assert (report["from"], report["to"], report["out"]) == ("snapshot-000", "night-002", str(out))
+    assert report["affected_entities"] > 0
+    assert report["context_changed_entities"] <= report["affected_entities"]
+    assert [len(row) for row in report["added_examples"]] == [3, 3]
+    written = out.read_text().splitlines()
+    assert sum(line.startswith("+\t") for line in written) == report["added"]
+    assert sum(line.startswith("-\t") for line in written) == report["deleted"]
+
+
+def test_diff_as_text(store: Path, run: Run) -> None:
+    ended = run("diff", store, "1", "2")
+    assert ended.code == 0
+    assert ended.stdout.startswith("snapshot-000 -> night-001\n")
+    assert "emerging entities" in ended.stdout
+    assert "\n  + " in ended.stdout
+    assert "affected" not in ended.stdout
+
+
+def test_ingest_as_text(tmp_path: Path, run: Run) -> None:
+    source = tmp_path / "naïve.tsv"
+    source.write_text(lines(movies(40) + movies(2)) + "bad line\n")
+    ended = run("ingest", tmp_path / "store", source, "--max-bad-lines", "1")
+    assert (ended.code, ended.stderr) == (0, "")
+    assert "'naïve' is version 1: " in ended.stdout
+    assert "noticed: duplicates 2, bad lines 1" in ended.stdout
+    assert str(tmp_path / "store" / "rejects") in ended.stdout
+    again = run("ingest", tmp_path / "store", source, "--max-bad-lines", "1")
+    assert again.code == 0
+    assert again.stdout.startswith("nothing changed: 'naïve' (version 1) has the same content\n")
+    assert "bad lines 1" in again.stdout

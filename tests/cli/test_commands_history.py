@@ -1,0 +1,83 @@
+"""`dkge log`, `check`, `rollback` and `gc`: what they report and print, and how they fail."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from dkge_dist import api
+from tests.cli.running import Ended, Run, dkge, error_of
+from tests.graphs import head
+
+VERSION_KEYS = {
+    "version", "kind", "name", "parent", "created", "format", "entities", "relations", "train", "valid", "test",
+    "added", "deleted", "emerging_entities", "removed_entities", "counts", "stored", "seconds",
+}  # fmt: skip
+
+
+def test_log_lists_the_versions(store: Path, run: Run) -> None:
+    ended = dkge("log", store, "--json")
+    assert (ended.code, ended.stderr) == (0, "")
+    versions = ended.json["versions"]
+    assert [version["version"] for version in versions] == [1, 2, 3]
+    assert [version["parent"] for version in versions] == [None, 1, 2]
+    assert [version["stored"] for version in versions] == ["full", "change", "change"]
+    assert all(set(version) >= VERSION_KEYS for version in versions)
+    assert api.log(store) == ended.json
+    shown = run("log", store)
+    assert shown.code == 0
+    assert [line.split()[:3] for line in shown.stdout.splitlines()[1:]] == [
+        ["1", "snapshot", "snapshot-000"],
+        ["2", "snapshot", "night-001"],
+        ["3", "snapshot", "night-002"],
+    ]
+
+
+def test_check_of_a_sound_store(store: Path) -> None:
+    ended = dkge("check", store, "--json")
+    assert (ended.code, ended.stderr) == (0, "")
+    assert set(ended.json) == {"ok", "versions", "parts", "bytes", "problems", "seconds"}
+    assert ended.json["ok"] is True
+    assert ended.json["versions"] == 3
+
+
+def test_check_names_the_damaged_part(store: Path, tmp_path: Path, run: Run) -> None:
+    damaged = Path(shutil.copytree(store, tmp_path / "store"))
+    part = sorted((damaged / "parts").rglob("*"))[-1]
+    content = bytearray(part.read_bytes())
+    content[len(content) // 2] ^= 1
+    part.write_bytes(content)
+    ended = run("check", damaged, "--json")
+    assert ended.code == 1
+    assert ended.json["ok"] is False
+    (problem,) = ended.json["problems"]
+    assert f"part {part} is damaged" in problem["problem"]
+    shown = run("check", damaged)
+    assert shown.code == 1
+    assert f"version {problem['version']}: {problem['problem']}\n1 problems: 3 versions" in shown.stdout
+
+
+def test_rollback_makes_an_older_version_current(updated: tuple[Path, Ended], tmp_path: Path, run: Run) -> None:
+    store = Path(shutil.copytree(updated[0], tmp_path / "store"))
+    ended = run("rollback", store, "2", "--json")
+    assert (ended.code, ended.json["version"], ended.json["model"], ended.json["snapshot"]) == (0, 5, 2, "base")
+    shown = run("rollback", store, "1")
+    assert shown.stdout == "version 6: snapshot 'base' and no model are current again\n"
+    assert error_of(run("rollback", store, "77", "--json"), 1) == f"{store}: no version 77"
+    assert run("rollback", store, "x", "--json").code == 2
+    assert run("log", store).code == 0
+
+
+def test_gc_clears_old_versions(updated: tuple[Path, Ended], tmp_path: Path, run: Run) -> None:
+    store = Path(shutil.copytree(updated[0], tmp_path / "store"))
+    dry = run("gc", store, "--keep", "1", "--dry-run", "--grace-hours", "0")
+    assert (dry.code, dry.stderr) == (0, "")
+    assert dry.stdout.startswith("versions cleared: 2\n  would free ")
+    ended = run("gc", store, "--keep", "1", "--grace-hours", "0", "--json")
+    assert set(ended.json) == {"version", "cleared_versions", "parts", "bytes", "folders", "dry_run"}
+    assert ended.json["cleared_versions"] == [2]
+    assert "version 2 was cleared away by `dkge gc`" in error_of(run("evaluate", store, "--as-of", "2", "--json"), 1)
+    assert run("check", store, "--json").json["ok"] is True
+    assert run("gc", store, "--keep", "0", "--json").code == 2
+    assert run("log", store).code == 0
+    assert head(store).kind == "gc"

@@ -1,0 +1,294 @@
+"""`dkge train`, `update` and `nightly`: what they report and print, how they fail, and what a stop leaves."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dkge_dist import api
+from dkge_dist.store.store import Store
+from dkge_dist.types import DkgeError
+from tests.cli.running import DKGE, EVALUATE_KEYS, TRAIN_KEYS, UPDATE_KEYS, Ended, Run, error_of, without_time
+from tests.graphs import (
+    LEARN,
+    assert_same_vectors,
+    assert_sound,
+    dense,
+    fresh_labels,
+    listing,
+    vectors,
+    write_changes,
+    write_tsv,
+)
+
+
+class TestTrain:
+    def test_report_has_the_promised_keys(self, trained: tuple[Path, Ended]) -> None:
+        store, ended = trained
+        assert (ended.code, ended.stderr) == (0, "")
+        report = ended.json
+        assert set(report) >= TRAIN_KEYS
+        assert (report["version"], report["epochs"], report["resumed"]) == (2, 2, False)
+        assert report["triples_per_second"] > 0
+        assert 0 < report["best_valid"] <= 1
+        assert api.log(store)["versions"][1]["kind"] == "model"
+        assert not list((store / "training").glob("*/last*"))
+
+    def test_report_as_text(self, copy: Path, run: Run) -> None:
+        ended = run("train", copy, *LEARN, "train.max_epochs=1", "seed=3")
+        assert (ended.code, ended.stderr) == (0, "")
+        assert ended.stdout.startswith("version 3 is a model of 'base': 60 entities, 4 relations, dimension 8\n")
+        assert "best validation: mrr 0." in ended.stdout
+
+    @pytest.mark.parametrize(
+        ("arguments", "code", "message"),
+        [
+            (["model.dims=8"], 2, "command line: no setting 'model.dims'; did you mean 'model.dim'?"),
+            (["model.dim=0"], 2, "model.dim"),
+            (["--preset", "none"], 2, "none"),
+            (["--snapshot", "nobody"], 1, "no snapshot 'nobody'"),
+            (["device=cuda:9"], 2, "device=cuda:9: this machine has "),
+            (["online.retrain_when=sometimes"], 2, "online.retrain_when"),
+        ],
+    )
+    def test_error_names_what_is_wrong(
+        self, trained: tuple[Path, Ended], run: Run, arguments: list[str], code: int, message: str
+    ) -> None:
+        before = listing(trained[0] / "versions")
+        assert message in error_of(run("train", trained[0], *arguments, "--json"), code)
+        assert listing(trained[0] / "versions") == before
+
+    def test_missing_store_is_an_error_of_every_command(self, tmp_path: Path, run: Run) -> None:
+        for command in (["train"], ["update"], ["evaluate"], ["rollback", "1"], ["gc", "--keep", "1"]):
+            where = [command[0], tmp_path / "absent", *command[1:], "--json"]
+            assert f"{tmp_path}/absent: no store here yet" in error_of(run(*where), 1)
+
+
+LONG = [*LEARN, "train.max_epochs=20", "train.batch_size=40", "train.patience=0", "train.eval_every=5"]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(folder: Path) -> Path:
+    """A longer training that ran to its end."""
+    store = folder / "uninterrupted"
+    api.ingest(store, folder / "base.tsv", valid=20, test=20)
+    api.train(store, settings=LONG)
+    return store
+
+
+class TestStopped:
+    @pytest.mark.parametrize(
+        "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)], ids=["SIGINT", "SIGTERM"]
+    )
+    def test_signal_leaves_a_checkpoint_that_is_resumed(
+        self, uninterrupted: Path, folder: Path, tmp_path: Path, number: signal.Signals, run: Run
+    ) -> None:
+        store = tmp_path / "store"
+        api.ingest(store, folder / "base.tsv", valid=20, test=20)
+        command = subprocess.Popen(
+            [DKGE, "train", str(store), *LONG, "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        while command.poll() is None and not any(
+            path.stat().st_size for path in store.glob("training/*/metrics.jsonl")
+        ):
+            time.sleep(0.01)
+        command.send_signal(number)
+        stdout, stderr = command.communicate(timeout=60)
+        message = error_of(Ended(command.returncode, stdout, stderr), 1)
+        assert message.startswith("stopped in epoch ")
+        assert "the same command goes on from here" in message
+        assert Store.open(store).versions() == [1]
+        (left,) = (store / "training").iterdir()
+        assert list(left.glob("last*"))
+        ended = run("train", store, *LONG, "--json")
+        assert ended.code == 0
+        assert ended.json["resumed"] is True
+        assert ended.json["epochs"] == 20
+        assert_same_vectors(vectors(store, 2), vectors(uninterrupted, 2))
+        found, expected = (without_time(api.evaluate(path)) for path in (store, uninterrupted))
+        assert found == expected
+        assert_sound(store)
+
+
+class TestUpdate:
+    def test_report_has_the_promised_keys(self, updated: tuple[Path, Ended]) -> None:
+        store, ended = updated
+        assert (ended.code, ended.stderr) == (0, "")
+        report = ended.json
+        assert set(report) >= UPDATE_KEYS
+        assert (report["version"], report["parent"], report["added"], report["deleted"]) == (4, 2, 5, 1)
+        assert (report["emerging_entities"], report["emerging_relations"]) == (2, 1)
+        logged = api.log(store)["versions"][-1]
+        for key in ("added", "affected_entities", "epochs", "shards_touched"):
+            assert logged[key] == report[key]
+
+    def test_plan_changes_nothing(self, copy: Path, folder: Path, run: Run) -> None:
+        api.ingest(copy, folder / "night1.changes")
+        before = listing(copy)
+        ended = run("update", copy, "--plan", "--shards", "3", "--json")
+        assert (ended.code, ended.stderr) == (0, "")
+        assert ended.json["shards_total"] == 3
+        assert "would bring the model from 'base' to 'night1': +5 -1" in run("update", copy, "--plan").stdout
+        assert listing(copy) == before
+
+    def test_update_twice_changes_nothing(self, updated: tuple[Path, Ended], run: Run) -> None:
+        before = listing(updated[0])
+        ended = run("update", updated[0], "--json")
+        assert (ended.code, ended.json["version"], ended.json["unchanged"]) == (0, 4, True)
+        assert set(ended.json) >= UPDATE_KEYS
+        assert run("update", updated[0]).stdout == "nothing to do: version 4 was learnt from 'night1'\n"
+        assert listing(updated[0]) == before
+
+    def test_update_to_an_earlier_snapshot(self, updated: tuple[Path, Ended], tmp_path: Path, run: Run) -> None:
+        """What the later snapshot added is removed again."""
+        store = Path(shutil.copytree(updated[0], tmp_path / "store"))
+        report = run("update", store, "--to", "base", "--json").json
+        assert (report["added"], report["deleted"], report["removed_entities"]) == (1, 5, 2)
+        assert_sound(store)
+
+    @pytest.mark.parametrize(
+        ("arguments", "code", "message"),
+        [
+            (["--to", "nobody"], 1, "no snapshot 'nobody'"),
+            (["--since", "nobody"], 1, "no snapshot 'nobody'"),
+            (["model.dim=9"], 2, "the model was learnt with"),
+            (["online.max_epoch=9"], 2, "did you mean 'online.max_epochs'?"),
+        ],
+    )
+    def test_error_names_what_is_wrong(
+        self, updated: tuple[Path, Ended], run: Run, arguments: list[str], code: int, message: str
+    ) -> None:
+        assert message in error_of(run("update", updated[0], *arguments, "--json"), code)
+
+    def test_missing_model_is_an_error(self, folder: Path, tmp_path: Path, run: Run) -> None:
+        api.ingest(tmp_path / "store", folder / "base.tsv")
+        for command in (["update"], ["evaluate"], ["answer", "e1", "r1"], ["export", tmp_path / "out"]):
+            where = [command[0], tmp_path / "store", *command[1:], "--json"]
+            assert "there is no model yet; `dkge train" in error_of(run(*where), 1)
+
+
+class TestNightly:
+    def test_nightly_is_idempotent(self, copy: Path, folder: Path, run: Run) -> None:
+        first = run("nightly", copy, folder / "night1.changes", "--json")
+        assert (first.code, first.stderr) == (0, "")
+        report = first.json
+        assert (report["version"], report["decision"], report["unchanged"]) == (4, "updated online", False)
+        assert set(report["update"]) >= UPDATE_KEYS
+        assert set(report["evaluate"]) == {"valid", "test"}
+        assert all(set(found) >= EVALUATE_KEYS for found in report["evaluate"].values())
+        before = listing(copy)
+        again = run("nightly", copy, folder / "night1.changes", "--json")
+        assert (again.code, again.json["unchanged"], again.json["version"]) == (0, True, 4)
+        assert listing(copy) == before
+        shown = run("nightly", copy, folder / "night1.changes")
+        assert (shown.code, shown.stderr) == (0, "")
+        assert "decision: nothing new to learn" in shown.stdout
+        assert listing(copy) == before
+
+    def test_report_as_text(self, copy: Path, folder: Path, run: Run) -> None:
+        ended = run("nightly", copy, folder / "night1.changes")
+        assert (ended.code, ended.stderr) == (0, "")
+        assert "decision: updated online" in ended.stdout
+        assert "version 4 brings the model from 'base' to 'night1': +5 -1" in ended.stdout
+
+    def test_first_night_trains_from_scratch(self, folder: Path, tmp_path: Path, run: Run) -> None:
+        words = [*LEARN, "--valid", "20", "--test", "20"]
+        ended = run("nightly", tmp_path / "store", folder / "base.tsv", *words, "--json")
+        assert ended.code == 0
+        assert (ended.json["decision"], ended.json["version"]) == ("there was no model yet", 2)
+        assert set(ended.json["train"]) >= TRAIN_KEYS
+        assert run("nightly", tmp_path / "store", folder / "night1.changes", "--json").json["version"] == 4
+
+    def test_ingested_night_is_only_updated(self, copy: Path, folder: Path, run: Run) -> None:
+        api.ingest(copy, folder / "night1.changes")
+        report = run("nightly", copy, folder / "night1.changes", "--json").json
+        assert report["ingest"]["unchanged"] is True
+        assert (report["decision"], report["version"]) == ("updated online", 4)
+
+    def test_onto_is_checked_and_since_learns_several_nights(self, copy: Path, folder: Path, run: Run) -> None:
+        """--onto refuses a night that follows another snapshot; --since learns several nights from an earlier model."""
+        night = [folder / "night1.changes", "--onto", "base", "--json"]
+        assert run("nightly", copy, *night).json["version"] == 4
+        before = listing(copy)
+        message = error_of(run("nightly", copy, folder / "night2.changes", "--onto", "base", "--json"), 1)
+        assert "is to follow snapshot 'base' (version 1), but snapshot 'night1' (version 3) is current" in message
+        again = run("nightly", copy, *night)
+        assert (again.code, again.json["unchanged"]) == (0, True)
+        assert listing(copy) == before
+        assert "no model" in error_of(run("nightly", copy, folder / "night2.changes", "--since", "1", "--json"), 1)
+        both = run("nightly", copy, folder / "night2.changes", "--onto", "night1", "--since", "2", "--json")
+        assert (both.code, both.json["decision"], both.json["version"]) == (0, "updated online", 6)
+        assert (both.json["update"]["from"], both.json["update"]["parent"]) == ("base", 2)
+        assert both.json["update"]["added"] > 5
+        assert run("nightly", copy, folder / "night2.changes", "--since", "2", "--json").json["unchanged"] is True
+        assert_sound(copy)
+
+    def test_policy_retrains_every_so_many_nights(self, copy: Path, folder: Path, run: Run) -> None:
+        words = ["online.retrain_when=every 2 nights"]
+        first = run("nightly", copy, folder / "night1.changes", *words, "--json").json
+        assert first["decision"] == "updated online"
+        second = run("nightly", copy, folder / "night2.changes", "--json")
+        assert second.code == 0
+        assert second.json["decision"] == "every 2 nights: this is night 2 since the last training"
+        assert set(second.json["train"]) >= TRAIN_KEYS
+        assert "update" not in second.json
+        last = api.log(copy)["versions"][-1]
+        assert (last["why"], last["origin"]) == (second.json["decision"], "scratch")
+        assert run("log", copy).stdout.splitlines()[-1].endswith(second.json["decision"])
+        night = write_changes(folder / "night3.changes", fresh_labels(3), [])
+        assert run("nightly", copy, night, "--json").json["decision"] == "updated online"
+
+    @pytest.fixture
+    def drifting(self, tmp_path: Path) -> tuple[Path, Path, float]:
+        """A model of a ring, and a night that makes it a random graph; the model's MRR."""
+        ring = [(f"e{i}", f"r{k}", f"e{(i + k + 1) % 40}") for i in range(40) for k in range(4)]
+        store = tmp_path / "store"
+        settings = [*LEARN, "model.dim=16", "train.max_epochs=40", "train.patience=0", "online.max_epochs=0"]
+        api.ingest(store, write_tsv(tmp_path / "base.tsv", ring), valid=15, test=15)
+        learnt = api.train(store, settings=settings)
+        return store, write_tsv(tmp_path / "other.tsv", dense(160, seed=4, entities=40)), learnt["valid"]["mrr"]
+
+    @pytest.mark.parametrize(("policy", "retrains"), [("mrr_drop > 10%", True), ("mrr_drop > 99%", False)])
+    def test_policy_retrains_after_an_mrr_drop(
+        self, drifting: tuple[Path, Path, float], run: Run, policy: str, retrains: bool
+    ) -> None:
+        """Validation falls, and the policy decides."""
+        store, other, before = drifting
+        words = ["--force", "--valid", "15", "--test", "15", f"online.retrain_when={policy}"]
+        report = run("nightly", store, other, *words, "--json").json
+        drop = 100 * (1 - report["update"]["valid"]["mrr"] / before)
+        assert 10 < drop < 99
+        assert ("train" in report) is retrains
+        last = api.log(store)["versions"][-1]
+        if retrains:
+            assert report["decision"] == f"{policy}: validation MRR fell by {drop:.1f}%"
+            assert last["why"] == report["decision"]
+            assert report["version"] == last["version"] == 5
+        else:
+            assert report["decision"] == "updated online"
+            assert last["origin"] == "online"
+
+    def test_stopped_retraining_is_resumed(self, drifting: tuple[Path, Path, float]) -> None:
+        store, other, _ = drifting
+        words: dict[str, Any] = {
+            "force": True, "valid": 15, "test": 15, "settings": ["online.retrain_when=mrr_drop > 10%"]
+        }  # fmt: skip
+        with pytest.raises(DkgeError, match="the same command goes on from here"):
+            api.nightly(store, other, **words, stop=lambda: True)
+        report = api.nightly(store, other, **words)
+        assert report["train"]["resumed"] is True
+        assert report["decision"].startswith("mrr_drop > 10%")
+
+    def test_bad_source_changes_nothing(self, copy: Path, tmp_path: Path, run: Run) -> None:
+        before = listing(copy)
+        source = tmp_path / "bad.changes"
+        source.write_text("+\ta\tb\n")
+        assert f"{source}:1: " in error_of(run("nightly", copy, source, "--json"), 1)
+        assert "no such file" in error_of(run("nightly", copy, tmp_path / "absent", "--json"), 1)
+        assert listing(copy) == before

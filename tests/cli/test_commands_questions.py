@@ -1,0 +1,278 @@
+"""`dkge evaluate`, `answer` and `export`: what they report, print and write, and how they fail."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import safetensors.numpy
+import zarr
+
+from dkge_dist import api
+from dkge_dist.store.store import Store
+from dkge_dist.types import Split
+from tests.cli.running import EVALUATE_KEYS, METRICS, Ended, Run, dkge, error_of, without_time
+from tests.graphs import LEARN, content, dense, everything, vectors, write_changes, write_tsv
+
+
+class TestEvaluate:
+    def test_report_has_the_promised_keys(self, trained: tuple[Path, Ended], run: Run) -> None:
+        ended = run("evaluate", trained[0], "--relations", "--categories", "--json")
+        assert (ended.code, ended.stderr) == (0, "")
+        report = ended.json
+        assert set(report) >= EVALUATE_KEYS
+        assert (report["triples"], report["version"], report["candidates"]) == (20, 2, 60)
+        assert set(report["head"]) == set(report["tail"]) == METRICS
+        for name in METRICS:
+            assert report[name] == pytest.approx((report["head"][name] + report["tail"][name]) / 2)
+        for tables in (report["relations"], list(report["categories"].values())):
+            assert sum(line["triples"] for line in tables) == 20
+            mean = sum(line["triples"] * line["mrr"] for line in tables) / 20
+            assert mean == pytest.approx(report["mrr"])
+
+    def test_protocols_and_splits(self, trained: tuple[Path, Ended], run: Run) -> None:
+        paper = run("evaluate", trained[0], "--split", "valid", "--json").json
+        filtered = run("evaluate", trained[0], "--split", "valid", "--protocol", "filtered", "--json").json
+        assert paper["mrr"] == pytest.approx(trained[1].json["valid"]["mrr"])
+        assert filtered["mr"] <= paper["mr"]
+        assert run("evaluate", trained[0], "--split", "train", "--json").code == 2
+
+    def test_report_as_text(self, trained: tuple[Path, Ended], run: Run) -> None:
+        ended = run("evaluate", trained[0], "--categories", "--relations")
+        assert (ended.code, ended.stderr) == (0, "")
+        first, columns, *lines = ended.stdout.splitlines()
+        assert first == "version 2 on 20 test triples of 'base' (paper protocol, 60 candidates)"
+        assert columns.split() == ["triples", "mrr", "hits@1", "hits@3", "hits@10", "mr"]
+        assert lines[0].split()[:2] == ["all", "20"]
+
+    def test_as_of_evaluates_an_older_model(
+        self, updated: tuple[Path, Ended], trained: tuple[Path, Ended], run: Run
+    ) -> None:
+        old = without_time(api.evaluate(trained[0]))
+        for option in (["--as-of", "2"], ["--version", "3"], ["--as-of", "base"]):
+            assert without_time(run("evaluate", updated[0], *option, "--json").json) == old
+        for option in (["--as-of", "night1"], ["--as-of", "4"], []):
+            assert run("evaluate", updated[0], *option, "--json").json["version"] == 4
+        assert "there is no model at '1' yet" in error_of(run("evaluate", updated[0], "--as-of", "1", "--json"), 1)
+        assert "no snapshot 'x'" in error_of(run("evaluate", updated[0], "--as-of", "x", "--json"), 1)
+
+    def test_no_test_triples_is_an_error(self, folder: Path, tmp_path: Path, run: Run) -> None:
+        api.ingest(tmp_path / "store", folder / "base.tsv")
+        assert run("train", tmp_path / "store", *LEARN, "train.max_epochs=1", "--json").code == 0
+        message = error_of(run("evaluate", tmp_path / "store", "--json"), 1)
+        assert message == f"{tmp_path}/store: snapshot 'base' has no test triples; ingest with --test N"
+
+    def test_leaked_test_triples_are_counted(self, tmp_path: Path, run: Run) -> None:
+        """Published splits may hold their test triples in train as well."""
+        triples = [(i % 7, i % 13, i % 3) for i in range(90)]
+        source = tmp_path / "source"
+        source.mkdir()
+        (source / "entity2id.txt").write_text("13\n" + "".join(f"e{i}\t{i}\n" for i in range(13)))
+        (source / "relation2id.txt").write_text("3\n" + "".join(f"r{i}\t{i}\n" for i in range(3)))
+        known = sorted(set(triples))
+        for name, some in (("train", known), ("valid", known[:3]), ("test", known[:5])):
+            lines = "".join(f"{h} {t} {r}\n" for h, t, r in some)
+            (source / f"{name}2id.txt").write_text(f"{len(some)}\n{lines}")
+        api.ingest(tmp_path / "store", source)
+        api.train(tmp_path / "store", settings=[*LEARN, "train.max_epochs=1"])
+        report = run("evaluate", tmp_path / "store", "--json").json
+        assert (report["leaked"], report["triples"]) == (5, 5)
+        shown = run("evaluate", tmp_path / "store")
+        assert (shown.code, shown.stderr) == (0, "")
+        assert "5 test triples" in shown.stdout
+
+
+class TestAnswer:
+    def test_report_has_the_promised_keys(self, trained: tuple[Path, Ended]) -> None:
+        ended = dkge("answer", trained[0], "e1", "r1", "--top", "5", "--json")
+        assert (ended.code, ended.stderr) == (0, "")
+        report = ended.json
+        assert (report["head"], report["relation"], report["version"]) == ("e1", "r1", 2)
+        assert [set(answer) for answer in report["answers"]] == [{"entity", "score", "known"}] * 5
+        scores = [answer["score"] for answer in report["answers"]]
+        assert scores == sorted(scores)
+
+    @pytest.mark.parametrize("side", ["tail", "head"])
+    def test_all_entities_are_ranked_and_known_ones_marked(
+        self, trained: tuple[Path, Ended], run: Run, side: str
+    ) -> None:
+        store = trained[0]
+        asked = ["e1", "r1"] if side == "tail" else ["r1", "--tail", "e1"]
+        answers = run("answer", store, *asked, "--top", "1000", "--json").json["answers"]
+        assert sorted(answer["entity"] for answer in answers) == sorted(f"e{i}" for i in range(60))
+        graph = everything(store, "base")
+        for answer in answers:
+            triple = ("e1", "r1", answer["entity"]) if side == "tail" else (answer["entity"], "r1", "e1")
+            assert answer["known"] == (triple in graph)
+        assert any(answer["known"] for answer in answers)
+        opened = Store.open(store)
+        entities, relations = (dict(zip(names.labels(range(len(names))), values, strict=True)) for names, values in zip(
+            opened.dictionaries(opened.head()),
+            (vectors(store, 2)["entities/joint"], vectors(store, 2)["relations/joint"]),
+            strict=True,
+        ))  # fmt: skip
+        query = entities["e1"] + relations["r1"] if side == "tail" else entities["e1"] - relations["r1"]
+        for answer in answers:
+            assert answer["score"] == pytest.approx(float(np.abs(query - entities[answer["entity"]]).sum()), abs=1e-4)
+
+    def test_known_in_any_split(self, trained: tuple[Path, Ended], run: Run) -> None:
+        for split in (Split.VALID, Split.TEST):
+            h, r, t = sorted(content(trained[0], "base")[split])[0]
+            answers = run("answer", trained[0], h, r, "--top", "60", "--json").json["answers"]
+            assert {"entity": t, "known": True}.items() <= next(a for a in answers if a["entity"] == t).items()
+
+    def test_report_as_text(self, trained: tuple[Path, Ended], run: Run) -> None:
+        ended = run("answer", trained[0], "r1", "--tail", "e1", "--top", "3")
+        assert (ended.code, ended.stderr) == (0, "")
+        first, columns, *answers = ended.stdout.splitlines()
+        assert first == "?\tr1\te1"
+        assert columns.split() == ["answer", "distance"]
+        assert len(answers) == 3
+
+    def test_batch_answers_as_single_questions(self, trained: tuple[Path, Ended], tmp_path: Path, run: Run) -> None:
+        batch = tmp_path / "questions.tsv"
+        batch.write_text("e1\tr1\t?\n\n?\tr2\te3\r\ne1\tr1\t?\n")
+        report = run("answer", trained[0], "--batch", batch, "--top", "4", "--json").json
+        one, two, three = report["questions"]
+        assert one == three
+        assert (one["head"], two["tail"]) == ("e1", "e3")
+        alone = run("answer", trained[0], "r2", "--tail", "e3", "--top", "4", "--json").json
+        assert two["answers"] == alone["answers"]
+        assert run("answer", trained[0], "--batch", batch, "--top", "2").stdout.startswith("e1\tr1\t?\n")
+
+    @pytest.mark.parametrize(
+        ("lines", "code", "message"),
+        [
+            ("e1\tr1\t?\n\ne1\tr1\n", 2, ", line 3: expected `head<TAB>relation<TAB>?` or "),
+            ("?\tr1\t?\n", 2, ", line 1: expected "),
+            ("e1\tr1\te2\n", 2, ", line 1: expected "),
+            ("e1\tr1\t?\nnobody\tr1\t?\n", 1, ", line 2: no entity 'nobody'"),
+            ("e1\tr1\t?\n?\tr11\te1\n", 1, ", line 2: no relation 'r11'; nearest: r1"),
+            ("\n\n", 2, ": holds no question"),
+            (b"\xff\xfe", 2, ": not UTF-8: "),
+            (None, 1, ": No such file or directory"),
+        ],
+    )
+    def test_errors_name_the_line(
+        self, trained: tuple[Path, Ended], tmp_path: Path, run: Run, lines: str | bytes | None, code: int, message: str
+    ) -> None:
+        batch = tmp_path / "questions.tsv"
+        if lines is not None:
+            batch.write_bytes(lines.encode() if isinstance(lines, str) else lines)
+        assert error_of(run("answer", trained[0], "--batch", batch, "--json"), code).startswith(f"{batch}{message}")
+
+    def test_unknown_name_suggests_near_ones(self, folder: Path, tmp_path: Path, run: Run) -> None:
+        base = [*dense(), ("The Third Man", "r0", "e1"), ("Third Man Out", "r1", "e2"), ("The Third Man", "r1", "e5")]
+        api.ingest(tmp_path / "store", write_tsv(tmp_path / "base.tsv", base))
+        api.train(tmp_path / "store", settings=[*LEARN, "train.max_epochs=1"])
+        message = error_of(run("answer", tmp_path / "store", "the 3rd man", "r0", "--json"), 1)
+        assert message.startswith("no entity 'the 3rd man'; nearest: The Third Man, Third Man Out")
+        assert error_of(run("answer", tmp_path / "store", "zzzzzzzz", "r0", "--json"), 1) == "no entity 'zzzzzzzz'"
+
+    def test_only_newlines_end_a_line_of_a_batch(self, tmp_path: Path, run: Run) -> None:
+        """A line of a batch ends where a line of a source does: at a newline alone."""
+        odd = "a\u2028b\x0b\x0c\x1c\x85d"
+        api.ingest(
+            tmp_path / "store", write_tsv(tmp_path / "base.tsv", [*dense(), (odd, "r0", "e1"), (odd, "r1", "e2")])
+        )
+        api.train(tmp_path / "store", settings=[*LEARN, "train.max_epochs=1"])
+        batch = tmp_path / "questions.tsv"
+        batch.write_text(f"{odd}\tr0\t?\ne1\tr0\n", newline="")
+        assert f"{batch}, line 2: expected" in error_of(
+            run("answer", tmp_path / "store", "--batch", batch, "--json"), 2
+        )
+        batch.write_text(f"{odd}\tr0\t?\n", newline="")
+        assert run("answer", tmp_path / "store", "--batch", batch, "--json").json["questions"][0]["head"] == odd
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [[], ["e1"], ["e1", "r1", "e2"], ["e1", "r1", "--tail", "e2"], ["--tail", "e2"], ["e1", "r1", "--batch", "x"]],
+    )
+    def test_wrong_usage(self, trained: tuple[Path, Ended], run: Run, arguments: list[str]) -> None:
+        assert "ask with HEAD RELATION" in error_of(run("answer", trained[0], *arguments, "--json"), 2)
+
+    def test_as_of_asks_an_older_model(self, updated: tuple[Path, Ended], run: Run) -> None:
+        now = run("answer", updated[0], "e1", "r0", "--top", "99", "--json").json
+        assert (now["version"], len(now["answers"])) == (4, 62)
+        assert {"new1a", "new1b"} <= {answer["entity"] for answer in now["answers"]}
+        old = run("answer", updated[0], "e1", "r0", "--top", "99", "--as-of", "2", "--json").json
+        assert (old["version"], len(old["answers"])) == (2, 60)
+        assert error_of(run("answer", updated[0], "new1a", "r1", "--as-of", "2", "--json"), 1).startswith(
+            "no entity 'new1a'"
+        )
+
+    def test_removed_objects_are_no_answers(self, copy: Path, tmp_path: Path, run: Run) -> None:
+        gone = [triple for triple in everything(copy, "base") if "e7" in triple or triple[1] == "r3"]
+        night = write_changes(tmp_path / "gone.changes", [], gone)
+        api.ingest(copy, night, force=True)
+        api.update(copy)
+        left = "is not in snapshot 'gone' (it was in another one)"
+        assert error_of(run("answer", copy, "e7", "r1", "--json"), 1) == f"'e7' {left}"
+        assert error_of(run("answer", copy, "e1", "r3", "--json"), 1) == f"'r3' {left}"
+        answers = run("answer", copy, "e1", "r1", "--top", "99", "--json").json["answers"]
+        assert "e7" not in {answer["entity"] for answer in answers}
+        assert len(answers) == 59
+        assert run("answer", copy, "e7", "r3", "--as-of", "2", "--json").code == 0
+
+
+class TestExport:
+    @pytest.fixture(params=["joint", "knowledge", "context"])
+    def what(self, request: pytest.FixtureRequest) -> str:
+        return str(request.param)
+
+    def expected(self, store: Path, what: str) -> dict[str, tuple[list[str], np.ndarray]]:
+        opened = Store.open(store)
+        snapshot = opened.snapshot(opened.current_snapshot())
+        found = {}
+        for kind, names, flags in zip(
+            ("entities", "relations"),
+            opened.dictionaries(opened.head()),
+            (snapshot.entities_alive, snapshot.relations_alive),
+            strict=True,
+        ):
+            rows = np.flatnonzero(flags)
+            found[kind] = (names.labels(rows), vectors(store, 4)[f"{kind}/{what}"][rows])
+        return found
+
+    @pytest.mark.parametrize("format", ["parquet", "npy", "safetensors", "zarr"])
+    def test_exported_vectors_read_back(
+        self, updated: tuple[Path, Ended], tmp_path: Path, run: Run, format: str, what: str
+    ) -> None:
+        out = tmp_path / "new" / "out"
+        ended = run("export", updated[0], out, "--format", format, "--what", what, "--json")
+        assert (ended.code, ended.stderr) == (0, "")
+        assert (ended.json["entities"], ended.json["relations"], ended.json["dim"]) == (62, 5, 8)
+        assert sorted(path.name for path in out.iterdir()) == ended.json["files"]
+        assert list(out.parent.iterdir()) == [out]
+        for kind, (labels, values) in self.expected(updated[0], what).items():
+            if format == "parquet":
+                table = pq.read_table(out / f"{kind}.parquet")
+                found_labels = table["label"].to_pylist()
+                found = np.array(table["vector"].to_pylist(), np.float32)
+            else:
+                found_labels = json.loads((out / f"{kind}.json").read_text(encoding="utf-8"))
+                if format == "npy":
+                    found = np.load(out / f"{kind}.npy", allow_pickle=False)
+                elif format == "safetensors":
+                    found = safetensors.numpy.load_file(out / "vectors.safetensors")[kind]
+                else:
+                    found = zarr.open_array(out / kind, mode="r")[:]
+            assert found_labels == labels
+            assert found.dtype == np.float32
+            assert np.array_equal(found, values)
+
+    def test_version_and_report_as_text(self, updated: tuple[Path, Ended], tmp_path: Path, run: Run) -> None:
+        ended = run("export", updated[0], tmp_path / "out", "--version", "2")
+        assert (ended.code, ended.stderr) == (0, "")
+        assert ended.stdout == f"{tmp_path}/out: joint vectors of entities 60, relations 4, dim 8\n"
+
+    def test_existing_files_are_not_overwritten(self, updated: tuple[Path, Ended], tmp_path: Path, run: Run) -> None:
+        (tmp_path / "kept").write_text("x")
+        for out in (tmp_path, tmp_path / "kept"):
+            message = error_of(run("export", updated[0], out, "--json"), 2)
+            assert message == f"{out}: exists already; name a new or empty folder"
+        assert [path.name for path in tmp_path.iterdir()] == ["kept"]
+        assert run("export", updated[0], tmp_path / "x", "--format", "csv", "--json").code == 2

@@ -1,0 +1,69 @@
+"""Options that several commands share: they are there, mean the same everywhere, and wrong values are wrong usage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from dkge_dist import api
+from dkge_dist.cli.main import app
+from tests.cli.running import Run, dkge
+
+COMMANDS: dict[str, dict[str, Any]] = {
+    name: {parameter.name: parameter for parameter in command.params}
+    for name, command in typer.main.get_command(app).commands.items()  # type: ignore[attr-defined]
+}
+"""Parameters by name, of every command by name."""
+
+SHARED = ("as_json", "config", "valid", "test", "force", "max_bad_lines", "onto", "since", "shards", "address", "wait")
+
+
+def test_every_command_takes_json() -> None:
+    assert len(COMMANDS) == 14
+    assert all(parameters["as_json"].opts == ["--json"] for parameters in COMMANDS.values())
+
+
+def test_every_command_but_synth_and_demo_takes_a_store_first() -> None:
+    first = {name: next(iter(parameters)) for name, parameters in COMMANDS.items()}
+    assert {name for name, parameter in first.items() if parameter != "store"} == {"synth", "demo"}
+
+
+@pytest.mark.parametrize("shared", SHARED)
+def test_shared_options_mean_the_same_everywhere(shared: str) -> None:
+    found = [parameters[shared] for parameters in COMMANDS.values() if shared in parameters]
+    assert len(found) > 1
+    assert len({(tuple(option.opts), option.help, option.default) for option in found}) == 1
+
+
+def test_commands_on_shards_take_an_address_and_a_wait() -> None:
+    on_shards = {name for name, parameters in COMMANDS.items() if "shards" in parameters}
+    assert on_shards == {"train", "update", "nightly", "evaluate", "answer"}
+    assert all({"address", "wait"} <= COMMANDS[name].keys() for name in on_shards)
+
+
+@pytest.mark.parametrize("command", ["train", "update", "evaluate"])
+@pytest.mark.parametrize("wrong", [("--shards", "0"), ("--wait", "-1")])
+def test_values_below_the_minimum_are_wrong_usage(command: str, wrong: tuple[str, str], run: Run) -> None:
+    ended = run(command, "absent", *wrong, "--json")
+    assert ended.code == 2
+    assert wrong[0] in ended.json["error"]
+
+
+def test_settings_on_the_command_line_win_over_those_of_a_file(store: Path, tmp_path: Path) -> None:
+    config = tmp_path / "small.yaml"
+    config.write_text("context:\n  cap: 1\n  hops: 2\n")
+    ended = dkge("diff", store, "1", "2", "--affected", "--config", config, "context.hops=1", "--json")
+    changed = "context_changed_entities"
+    assert ended.json[changed] == api.diff(store, "1", "2", affected=True, settings=["context.cap=1"])[changed]
+    assert ended.json[changed] != api.diff(store, "1", "2", affected=True)[changed]
+
+
+def test_unknown_setting_is_wrong_usage(store: Path, run: Run) -> None:
+    ended = run("diff", store, "1", "2", "context.caps=5", "--json")
+    message = "command line: no setting 'context.caps'; did you mean 'context.cap'?"
+    assert ended.code == 2
+    assert ended.json == {"error": message}
+    assert ended.stderr == f"dkge: {message}\n"

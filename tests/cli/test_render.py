@@ -1,0 +1,195 @@
+"""Reports as text, line by line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dkge_dist.cli import render
+
+Shown = pytest.CaptureFixture[str]
+METRICS = {"mrr": 0.5, "hits@1": 0.25, "hits@3": 0.5, "hits@10": 0.75, "mr": 1234.5}
+
+INGESTED: dict[str, Any] = {
+    "unchanged": False, "name": "day 1", "version": 3, "entities": 1200, "relations": 4, "train": 5000, "valid": 20,
+    "test": 30, "added": 10, "deleted": 2, "emerging_entities": 5, "removed_entities": 1, "emerging_relations": 1,
+    "removed_relations": 0, "counts": {"duplicates": 2, "bad_lines": 0}, "rejects": None, "seconds": 1.26,
+    "triples_per_second": 4000,
+}  # fmt: skip
+TRAINED: dict[str, Any] = {
+    "version": 4, "snapshot": "day 1", "entities": 1200, "relations": 4, "dim": 100, "epochs": 12, "seconds": 60.04,
+    "resumed": False, "triples_per_second": 12345.6, "valid": METRICS,
+}  # fmt: skip
+PLANNED: dict[str, Any] = {
+    "added": 10, "deleted": 2, "from": "day 1", "snapshot": "day 2", "emerging_entities": 5, "affected_entities": 70,
+    "removed_entities": 1, "emerging_relations": 0, "affected_relations": 2, "removed_relations": 0,
+    "shards_touched": 3, "shards_total": 8, "trained_triples": 900,
+}  # fmt: skip
+UPDATED = {**PLANNED, "version": 5, "epochs": 1, "bytes_written": 12345, "seconds": 2.0, "valid": None}
+EVALUATED: dict[str, Any] = {
+    **METRICS, "version": 4, "triples": 30, "split": "test", "snapshot": "day 1", "protocol": "filtered",
+    "candidates": 1200, "tail": METRICS, "head": METRICS, "leaked": 0, "without_train": None,
+}  # fmt: skip
+
+
+def test_ingest_counts_the_snapshot_and_its_change(capsys: Shown) -> None:
+    render.render_ingested(INGESTED)
+    assert capsys.readouterr().out == (
+        "'day 1' is version 3: 1,200 entities, 4 relations, 5,000 train + 20 valid + 30 test triples\n"
+        "  +10 -2 train triples; entities: +5 -1; relations: +1 -0\n"
+        "  noticed: duplicates 2\n"
+        "  1.3 s, 4,000 triples/s\n"
+    )
+
+
+def test_ingest_without_a_change_names_the_version_that_has_it(capsys: Shown) -> None:
+    render.render_ingested({**INGESTED, "unchanged": True, "counts": {}, "rejects": "rejects/x"})
+    assert capsys.readouterr().out == (
+        "nothing changed: 'day 1' (version 3) has the same content\n  bad lines were set aside in rejects/x\n"
+    )
+
+
+def test_training_shows_dimension_speed_and_best_validation(capsys: Shown) -> None:
+    render.render_trained(TRAINED)
+    assert capsys.readouterr().out == (
+        "version 4 is a model of 'day 1': 1,200 entities, 4 relations, dimension 100\n"
+        "  12 epochs in 60.0 s, 12,346 triples/s\n"
+        "  best validation: mrr 0.500, hits@1 0.250, hits@3 0.500, hits@10 0.750, mr 1234.5\n"
+    )
+    render.render_trained({**TRAINED, "resumed": True, "valid": None})
+    assert capsys.readouterr().out.splitlines()[1:] == ["  12 epochs in 60.0 s (resumed), 12,346 triples/s"]
+
+
+def test_update_shows_what_was_learnt(capsys: Shown) -> None:
+    render.render_update(UPDATED)
+    assert capsys.readouterr().out == (
+        "version 5 brings the model from 'day 1' to 'day 2': +10 -2\n"
+        "  entities: 5 emerging, 70 affected, 1 removed\n"
+        "  relations: 0 emerging, 2 affected, 0 removed\n"
+        "  900 triples to learn; 3 of 8 shards\n"
+        "  1 epochs, 12,345 bytes written, 2.0 s\n"
+    )
+
+
+def test_planned_update_says_would(capsys: Shown) -> None:
+    render.render_update(PLANNED)
+    first, *others = capsys.readouterr().out.splitlines()
+    assert first == "would bring the model from 'day 1' to 'day 2': +10 -2"
+    assert len(others) == 3
+
+
+def test_night_is_its_ingest_its_decision_and_what_followed(capsys: Shown) -> None:
+    report = {"ingest": INGESTED, "decision": "updated online", "update": UPDATED, "evaluate": {"test": EVALUATED}}
+    parts = [render.render_ingested, render.render_update, render.render_evaluation]
+    for part, given in zip(parts, (INGESTED, UPDATED, EVALUATED), strict=True):
+        part(given)
+    expected = capsys.readouterr().out.splitlines()
+    render.render_night(report)
+    found = capsys.readouterr().out.splitlines()
+    decision = found.index("decision: updated online")
+    assert found[:decision] + found[decision + 1 :] == expected
+
+
+def test_evaluation_is_a_table_by_side_category_and_relation(capsys: Shown) -> None:
+    part = {**METRICS, "triples": 12, "tail": METRICS, "head": METRICS}
+    report = {
+        **EVALUATED, "leaked": 5, "without_train": METRICS, "categories": {"1-N": part},
+        "relations": [{**METRICS, "relation": "acted in", "triples": 7}],
+    }  # fmt: skip
+    render.render_evaluation(report)
+    title, columns, *lines = capsys.readouterr().out.splitlines()
+    assert title == "version 4 on 30 test triples of 'day 1' (filtered protocol, 1,200 candidates)"
+    assert columns.split() == ["triples", "mrr", "hits@1", "hits@3", "hits@10", "mr"]
+    values = ["0.5000", "0.2500", "0.5000", "0.7500", "1,234.5"]
+    assert [line.split()[-5:] for line in lines] == [values] * 8
+    names = [line[:14].rstrip() for line in lines]
+    assert names == ["all", "  tails", "  heads", "not in train", "1-N", "  tails", "  heads", "acted in"]
+    assert [line[14:24].split()[0] for line in (lines[0], lines[3], lines[4], lines[7])] == ["30", "25", "12", "7"]
+
+
+def test_answers_follow_their_question(capsys: Shown) -> None:
+    answers = [{"entity": "b c", "score": 1.5, "known": True}, {"entity": "d", "score": 10.25, "known": False}]
+    render.render_answers({"questions": [{"head": "a", "relation": "r", "answers": answers}]})
+    assert capsys.readouterr().out == (
+        "a\tr\t?\n"
+        "  answer  distance\n"
+        "  b c     1.500     known\n"
+        "  d       10.250\n"
+    )  # fmt: skip
+    render.render_answers({"relation": "r", "tail": "a", "answers": []})
+    assert capsys.readouterr().out.startswith("?\tr\ta\n")
+
+
+def test_diff_shows_counts_examples_and_the_file(capsys: Shown) -> None:
+    report = {
+        "from": "one", "to": "two", "added": 1200, "deleted_valid": 3, "seconds": 1.0, "out": "x.changes",
+        "added_examples": [["a", "r", "b"]], "deleted_examples": [["c", "r", "d"]],
+    }  # fmt: skip
+    render.render_diff(report)
+    assert capsys.readouterr().out.splitlines() == [
+        "one -> two",
+        "  added                             1,200",
+        "  deleted valid                         3",
+        "  + a\tr\tb",
+        "  - c\tr\td",
+        "  written to x.changes",
+    ]
+
+
+def test_log_shows_metrics_and_reasons_of_models(capsys: Shown) -> None:
+    versions = [
+        {"version": 1, "kind": "snapshot", "name": "base", "parent": None, "train": 9000},
+        {"version": 2, "kind": "model", "name": "base", "parent": 1, "metrics": METRICS, "why": "every 2 nights"},
+    ]
+    render.render_log({"versions": versions})
+    columns, first, second = capsys.readouterr().out.splitlines()
+    assert columns.split()[:9] == [
+        "version", "kind", "name", "parent", "added", "deleted", "emerging", "removed", "affected"
+    ]  # fmt: skip
+    assert first.split()[:4] == ["1", "snapshot", "base", "-"]
+    assert "9,000" in first
+    assert second.endswith("0.500      every 2 nights")
+
+
+@pytest.mark.parametrize(
+    ("problems", "last"),
+    [
+        ([], "ok: 3 versions, 9 parts, 1,234 bytes"),
+        ([{"version": 2, "problem": "part x is damaged"}], "1 problems: 3 versions, 9 parts, 1,234 bytes"),
+    ],
+)
+def test_check_lists_problems_before_the_totals(problems: list[dict[str, Any]], last: str, capsys: Shown) -> None:
+    report = {"ok": not problems, "problems": problems, "versions": 3, "parts": 9, "bytes": 1234}
+    render.render_checked(report)
+    assert capsys.readouterr().out.splitlines() == [*(["version 2: part x is damaged"] if problems else []), last]
+
+
+@pytest.mark.parametrize(("model", "words"), [(7, "model 7"), (None, "no model")])
+def test_rollback_says_what_is_current(model: int | None, words: str, capsys: Shown) -> None:
+    render.render_rolled_back({"version": 9, "snapshot": "base", "model": model})
+    assert capsys.readouterr().out == f"version 9: snapshot 'base' and {words} are current again\n"
+
+
+@pytest.mark.parametrize(("dry_run", "verb"), [(True, "would free"), (False, "freed")])
+def test_gc_says_what_it_freed_or_would(dry_run: bool, verb: str, capsys: Shown) -> None:
+    report = {"dry_run": dry_run, "cleared_versions": [2, 3], "bytes": 4096, "parts": 1000, "folders": 0}
+    render.render_cleared(report)
+    assert capsys.readouterr().out == (
+        f"versions cleared: 2, 3\n  {verb} 4,096 bytes in 1,000 parts, 0 unfinished folders\n"
+    )
+
+
+def test_export_and_synth_name_the_folder_and_the_sizes(capsys: Shown) -> None:
+    render.render_exported({"what": "joint", "entities": 60, "relations": 4, "dim": 8}, Path("out"))
+    render.render_synthesised({"entities": 3000, "triples": 7500, "seed": 0, "files": ["x"]}, Path("movies"))
+    assert capsys.readouterr().out == (
+        "out: joint vectors of entities 60, relations 4, dim 8\nmovies: entities 3,000, triples 7,500\n"
+    )
+
+
+def test_counts_leave_out_zeros_and_what_is_no_number() -> None:
+    assert render.format_counts({"bad_lines": 1200, "duplicates": 0, "files": ["x"], "share": 0.5}) == (
+        "bad lines 1,200, share 0.5"
+    )

@@ -1,0 +1,194 @@
+"""Files as whole lines: compressions, invalid UTF-8, damage, files that change, and what cannot be opened."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dkge_dist.graph.sources import files
+from dkge_dist.graph.sources.base import Rejects, SourceError
+from dkge_dist.graph.sources.files import line_text, only_file, read_line_chunks, read_start
+from dkge_dist.graph.sources.tsv import TsvSource
+from tests.graph.sources.reading import GOOD, read, refusal, triples, written
+from tests.graphs import lines, odd_triples
+
+
+def source(folder: Path, content: bytes | str) -> TsvSource:
+    return TsvSource(written(folder / "graph.tsv", content))
+
+
+def lz4(content: bytes) -> bytes:
+    out = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(out, "lz4") as stream:
+        stream.write(content)
+    return out.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize(
+    ("line", "byte"),
+    [
+        (b"a\tr\t\xff", 5),
+        (b"\xc3\tr\tb", 1),
+        (b"a\tr\tcaf\xe9", 8),
+        (b"a\t\xed\xa0\x80\tb", 3),
+        (b"a\tr\t\xf0\x9f\x98", 5),
+        (b"\xc0\xaf\tr\tb", 1),
+    ],
+)
+def test_invalid_utf8_is_named_with_its_byte(tmp_path: Path, line: bytes, byte: int) -> None:
+    bad = source(tmp_path, lines(GOOD).encode() + line + b"\n" + lines(GOOD).encode())
+    assert refusal(bad).startswith(f"{bad.path}:4: broken UTF-8 at byte {byte} of the line: ")
+
+
+def test_file_of_another_encoding_takes_linear_time(tmp_path: Path) -> None:
+    """Every line is invalid: decoding the rest again after each of them would take minutes."""
+    count = 50_000
+    content = "".join(f"é{i}\tr\tb\n" for i in range(count)).encode("latin-1")
+    rejects = Rejects(limit=count)
+    assert triples(source(tmp_path, content), rejects) == []
+    assert len(rejects.lines) == count
+
+
+def test_long_bad_lines_are_shown_in_part(tmp_path: Path) -> None:
+    message = refusal(source(tmp_path, "x" * 100_000 + "\n"))
+    assert len(message) < 600
+    assert message.endswith("x…'")
+
+
+def test_line_over_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "CHUNK_BYTES", 1 << 16)
+    monkeypatch.setattr(files, "MAX_LINE_BYTES", 1 << 20)
+    endless = source(tmp_path, lines(GOOD) + "x" * (2 << 20))
+    assert refusal(endless) == f"{endless.path}:4: a line of over 1 MiB"
+
+
+COMPRESSIONS = {"gz": gzip.compress, "xz": lzma.compress, "lz4": lz4}
+
+
+@pytest.mark.parametrize("kind", COMPRESSIONS)
+@pytest.mark.parametrize("name", ["graph.tsv", "graph.tsv.gz"])
+def test_compression_is_detected_by_content(tmp_path: Path, kind: str, name: str) -> None:
+    path = written(tmp_path / name, COMPRESSIONS[kind](lines(odd_triples()).encode()))
+    assert triples(TsvSource(path)) == odd_triples()
+
+
+def test_several_gzip_members_are_one_file(tmp_path: Path) -> None:
+    path = written(tmp_path / "graph.tsv.gz", b"".join(gzip.compress(lines([t]).encode()) for t in GOOD))
+    assert triples(TsvSource(path)) == GOOD
+
+
+@pytest.mark.parametrize("chunk", [1 << 10, 1 << 24])
+@pytest.mark.parametrize("kind", COMPRESSIONS)
+def test_truncated_file_is_refused_with_the_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, chunk: int
+) -> None:
+    monkeypatch.setattr(files, "CHUNK_BYTES", chunk)
+    many = [(f"head{i * 7919}", "r", f"tail{i * 104729}") for i in range(20_000)]
+    whole = COMPRESSIONS[kind](lines(many).encode())
+    path = written(tmp_path / f"graph.tsv.{kind}", whole[: len(whole) * 2 // 3])
+    message = refusal(TsvSource(path))
+    assert message.startswith(f"{path}: damaged or truncated in line ")
+    line = int(message.removeprefix(f"{path}: damaged or truncated in line ").split(":")[0])
+    assert 1 <= line < 20_000
+    if kind == "gz":
+        assert line > 10_000
+
+
+@pytest.mark.parametrize("at", [20, 2000, -6])
+def test_damaged_gzip_file_is_refused(tmp_path: Path, at: int) -> None:
+    many = [(f"head{i * 7919}", "r", f"tail{i * 104729}") for i in range(2000)]
+    content = bytearray(gzip.compress(lines(many).encode()))
+    content[at] ^= 0xFF
+    path = written(tmp_path / "graph.tsv.gz", bytes(content))
+    assert refusal(TsvSource(path)).startswith(f"{path}: damaged or truncated in line ")
+
+
+def test_bytes_after_a_gzip_file_are_refused(tmp_path: Path) -> None:
+    path = written(tmp_path / "graph.tsv.gz", gzip.compress(lines(GOOD).encode()) + b"rubbish")
+    assert refusal(TsvSource(path)).startswith(f"{path}: damaged or truncated in line 4: ")
+
+
+@pytest.mark.parametrize("size", [0, -1, 1], ids=["touched", "shorter", "longer"])
+def test_file_that_changes_while_it_is_read_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(files, "CHUNK_BYTES", 6)
+    growing = source(tmp_path, lines(GOOD))
+    batches = growing.batches(Rejects())
+    next(batches)
+    content = growing.path.read_bytes()
+    growing.path.write_bytes({0: content, -1: content[:-6], 1: content * 2}[size])
+    with pytest.raises(SourceError) as caught:
+        list(batches)
+    assert str(caught.value) == f"{growing.path}: changed while it was read: is it still being written?"
+
+
+def test_progress_of_a_compressed_file_ends_at_its_size(tmp_path: Path) -> None:
+    whole = source(tmp_path, gzip.compress(lines(GOOD).encode()))
+    read(whole)
+    assert whole.bytes_read == whole.bytes_total == whole.path.stat().st_size
+
+
+def test_missing_file_and_folder_are_refused(tmp_path: Path) -> None:
+    assert refusal(TsvSource(tmp_path / "absent.tsv")) == f"{tmp_path}/absent.tsv: no such file"
+    assert refusal(TsvSource(tmp_path)) == f"{tmp_path}: Is a directory"
+
+
+def test_pipe_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    keep_open = os.open(path, os.O_RDWR)
+    try:
+        assert refusal(TsvSource(path)) == f"{path}: a pipe cannot be read, give a file"
+    finally:
+        os.close(keep_open)
+
+
+@pytest.mark.parametrize("chunk", [3, 4, 7, 1 << 20])
+def test_chunks_are_whole_lines_with_their_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
+    monkeypatch.setattr(files, "CHUNK_BYTES", chunk)
+    content = ["one", "", "três", "x" * 30, "last"]
+    given = source(tmp_path, "\ufeff" + "\n".join(content))
+    chunks = list(read_line_chunks(given.path, given, Rejects()))
+    assert all(part.data[-1] == ord("\n") for part in chunks)
+    found = [line for part in chunks for line in part.data.tobytes().decode().split("\n")[:-1]]
+    assert found == content
+    counts = [part.data.tobytes().count(b"\n") for part in chunks]
+    assert [part.first_line for part in chunks] == [1 + sum(counts[:i]) for i in range(len(chunks))]
+
+
+def test_invalid_lines_are_emptied_and_keep_their_numbers(tmp_path: Path) -> None:
+    given = source(tmp_path, b"a\n\xff\nb\n\xfe\n")
+    rejects = Rejects(limit=2)
+    (chunk,) = read_line_chunks(given.path, given, rejects)
+    assert chunk.data.tobytes() == b"a\n\nb\n\n"
+    assert chunk.emptied == {2, 4}
+    assert [line.split("\t")[0] for line in rejects.lines] == [f"{given.path}:2", f"{given.path}:4"]
+
+
+def test_start_of_a_file_is_decompressed(tmp_path: Path) -> None:
+    path = written(tmp_path / "x", gzip.compress(b"abcdef"))
+    assert read_start(path, 4) == b"abcd"
+
+
+def test_only_file_is_the_one_that_exists(tmp_path: Path) -> None:
+    names = [tmp_path / "a.tsv", tmp_path / "a.tsv.gz"]
+    assert only_file(names) is None
+    written(names[1], "x")
+    assert only_file(names) == names[1]
+    written(names[0], "x")
+    with pytest.raises(SourceError, match=r"a\.tsv: is there as a\.tsv\.gz too"):
+        only_file(names)
+
+
+def test_text_of_a_line_ends_at_its_newline_or_where_it_is_very_long() -> None:
+    data = b"first\nsecond\r\n" + b"x" * 5000
+    given = np.frombuffer(data, np.uint8)
+    assert (line_text(given, 0), line_text(given, 6)) == ("first", "second")
+    assert line_text(given, 14) == "x" * 1000

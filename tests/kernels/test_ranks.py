@@ -1,0 +1,104 @@
+"""Counted ranks, distances and known answers, against loops over all candidates."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dkge_dist.graph.diff import Change
+from dkge_dist.kernels.ranks import (
+    TILE,
+    FilteredCandidates,
+    count_closer,
+    distances_between,
+    distances_to_rows,
+    known_answers,
+)
+from dkge_dist.kernels.triples import canonical
+from dkge_dist.types import OFFSET, ROW
+from tests import reference
+from tests.kernels.building import topology_of
+from tests.strategies import Evolution, RandomGraph, evolutions, graphs, to_triples
+
+seeds = st.integers(0, 2**32 - 1)
+
+
+def filtered_of(lists: list[list[int]]) -> FilteredCandidates:
+    indptr = np.cumsum([0, *(len(rows) for rows in lists)]).astype(OFFSET)
+    return FilteredCandidates(indptr, np.array([row for rows in lists for row in rows], ROW))
+
+
+@settings(max_examples=40)
+@given(st.integers(1, 70), st.integers(1, 45), st.integers(1, 150), st.booleans(), seeds, st.data())
+def test_counts_equal_a_scan_of_all_candidates(
+    queries: int, dim: int, rows: int, coarse: bool, seed: int, data: st.DataObject
+) -> None:
+    """Coarse values have exact ties. Bounds are those of true rows, or anything."""
+    rng = np.random.default_rng(seed)
+    shape = (rows, dim)
+    table = rng.integers(0, 3, shape).astype(np.float32) if coarse else rng.normal(size=shape).astype(np.float32)
+    query = table[rng.integers(0, rows, queries)] + (1 if coarse else rng.normal(size=dim).astype(np.float32))
+    candidates = sorted(data.draw(st.sets(st.integers(0, rows - 1), max_size=rows)))
+    filtered = [sorted(set(rng.integers(0, rows, rng.integers(0, 6)).tolist())) for _ in range(queries)]
+    bound = distances_between(query, table[rng.integers(0, rows, queries)])
+    closer, equal = count_closer(query, bound, table, np.array(candidates, ROW), filtered_of(filtered))
+    for q in range(0, queries, max(1, queries // 8)):
+        expected = reference.count_closer(query[q], bound[q], table, candidates, filtered[q])
+        assert (closer[q], equal[q]) == expected
+
+
+@pytest.mark.parametrize("candidates", [1, TILE - 1, TILE, TILE + 1, 3 * TILE])
+def test_candidates_around_the_size_of_a_tile(candidates: int) -> None:
+    rng = np.random.default_rng(candidates)
+    table = rng.normal(size=(4 * TILE, 24)).astype(np.float32)
+    rows = np.sort(rng.permutation(4 * TILE)[:candidates]).astype(ROW)
+    query = rng.normal(size=(3, 24)).astype(np.float32)
+    bound = np.array([0.0, 25.0, np.inf], np.float32)
+    closer, equal = count_closer(query, bound, table, rows, filtered_of([[], [], []]))
+    assert closer[0] == equal[0] == 0
+    assert closer[2] == candidates
+    assert (closer[1], equal[1]) == reference.count_closer(query[1], bound[1], table, rows.tolist(), [])
+
+
+@given(st.integers(0, 30), st.integers(1, 60), seeds)
+def test_distances_are_summed_in_the_order_of_the_counts(queries: int, dim: int, seed: int) -> None:
+    """To the bit: otherwise a candidate as close as the true one might count as closer."""
+    one, other = np.random.default_rng(seed).normal(size=(2, queries, dim)).astype(np.float32)
+    expected = [reference.sequential_l1(a, b) for a, b in zip(one, other, strict=True)]
+    assert distances_between(one, other).tolist() == [float(value) for value in expected]
+
+
+@given(st.lists(st.lists(st.integers(0, 19), max_size=6), max_size=8), st.integers(1, 40), seeds)
+def test_distances_to_given_rows_are_those_of_the_counts(asked: list[list[int]], dim: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    query, table = (rng.normal(size=(count, dim)).astype(np.float32) for count in (len(asked), 20))
+    indptr, rows = filtered_of(asked)
+    found = distances_to_rows(query, table, indptr, rows)
+    expected = [float(reference.sequential_l1(query[q], table[row])) for q, rows in enumerate(asked) for row in rows]
+    assert found.tolist() == expected
+
+
+@given(graphs(), st.data())
+def test_known_answers_and_the_true_one_are_filtered(graph: RandomGraph, data: st.DataObject) -> None:
+    row = st.integers(0, graph.rows - 1)
+    asked = data.draw(st.lists(st.tuples(row, st.integers(0, graph.relations - 1), row), max_size=12))
+    anchors, relations, true = np.array(asked, ROW).reshape(-1, 3).T
+    found = known_answers(topology_of(graph.triples, graph.rows).outgoing, anchors, relations, true)
+    for q, (anchor, relation, answer) in enumerate(asked):
+        expected = {t for h, r, t in graph.triples if (h, r) == (anchor, relation)} | {answer}
+        assert found.rows[found.indptr[q] : found.indptr[q + 1]].tolist() == sorted(expected)
+    assert found.indptr[-1] == found.rows.shape[0]
+
+
+@given(evolutions(max_rows=8))
+def test_known_answers_of_patched_lists(night: Evolution) -> None:
+    before, after = canonical(to_triples(night.before.triples)), canonical(to_triples(night.after))
+    topology, _ = topology_of(night.before.triples, night.before.rows).after(Change.between(before, after))
+    pairs = [(row, relation) for row in range(night.before.rows) for relation in range(night.before.relations)]
+    anchors, relations = np.array(pairs, ROW).T
+    found = known_answers(topology.incoming, anchors, relations, np.zeros(len(pairs), ROW))
+    for q, (tail, relation) in enumerate(pairs):
+        expected = {h for h, r, t in night.after if (r, t) == (relation, tail)} | {0}
+        assert found.rows[found.indptr[q] : found.indptr[q + 1]].tolist() == sorted(expected)

@@ -1,0 +1,146 @@
+"""Losses and their gradients against plain torch in 64 bits, and on devices other than the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from dkge_dist.model.losses import (
+    Corrupted,
+    corrupted_margin_loss,
+    margin_loss,
+    plain_corrupted_margin_loss,
+    plain_softmax_loss,
+    self_adversarial_loss,
+    softmax_loss,
+)
+from tests.model.vectors import SHAPES, exact_distances, gradients, vectors
+
+
+@pytest.mark.parametrize(("queries", "candidates", "dim"), SHAPES)
+@pytest.mark.parametrize("margin", [0.0, 2.5])
+def test_softmax_loss_and_its_gradients(queries: int, candidates: int, dim: int, margin: float) -> None:
+    leaves = [
+        vectors(queries).abs().mul(dim).requires_grad_(),
+        vectors(queries, dim).requires_grad_(),
+        vectors(candidates, dim, seed=1).requires_grad_(),
+    ]
+    known, weight = vectors(queries, candidates, seed=3) > 1, vectors(candidates, seed=4)
+    exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
+    found = softmax_loss(*leaves, known, weight, margin)
+    truth = plain_softmax_loss(exact[0], exact_distances(exact[1], exact[2]), known, weight.double(), margin)
+    np.testing.assert_allclose(found.detach(), truth.detach(), rtol=1e-5, atol=1e-4)
+    for one, other in zip(gradients(found, leaves), gradients(truth, exact), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=2e-5)
+
+
+def test_logq_of_three_counts_as_three_negatives() -> None:
+    positive, query, negative = vectors(5).abs(), vectors(5, 8, seed=1), vectors(4, 8, seed=2)
+    thrice = torch.cat([negative, negative[:1], negative[:1]])
+    weight = torch.tensor([np.log(3.0), 0, 0, 0], dtype=torch.float32)
+    one = softmax_loss(positive, query, negative, torch.zeros(5, 4, dtype=torch.bool), weight, 0.5)
+    other = softmax_loss(positive, query, thrice, torch.zeros(5, 6, dtype=torch.bool), torch.zeros(6), 0.5)
+    assert one.item() == pytest.approx(other.item(), rel=1e-5)
+
+
+def test_positive_without_negatives_has_no_loss() -> None:
+    known = torch.ones(3, 4, dtype=torch.bool)
+    positive = vectors(3).abs().requires_grad_()
+    value = softmax_loss(positive, vectors(3, 8), vectors(4, 8), known, torch.zeros(4), 0.0)
+    assert value.item() == 0
+    assert not torch.autograd.grad(value, positive)[0].any()
+    assert torch.isfinite(self_adversarial_loss(positive, vectors(3, 8), vectors(4, 8), known, torch.zeros(4), 1.0))
+
+
+def test_margin_loss_is_the_published_one() -> None:
+    positive, negative = torch.tensor([1.0, 5.0]), torch.tensor([12.0, 6.0])
+    assert margin_loss(positive, negative, 10.0).item() == pytest.approx(0 + 9)
+
+
+@pytest.mark.parametrize(("triples", "entities", "dim"), [(1, 1, 1), (40, 3, 7), (200, 30, 100)])
+def test_corrupted_margin_loss_and_its_gradients(triples: int, entities: int, dim: int) -> None:
+    """Few entities, so that triples share them and a head may be its own tail or negative."""
+    rng = np.random.default_rng(triples)
+    numbers = [
+        torch.from_numpy(rng.integers(0, limit, triples, np.int32)) for limit in (entities, 2, entities, entities)
+    ]
+    chosen = Corrupted(*numbers, torch.from_numpy(rng.random(triples) < 0.5))
+    leaves = [vectors(entities, dim).requires_grad_(), vectors(2, dim, seed=1).requires_grad_()]
+    exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
+    found = corrupted_margin_loss(leaves[0], leaves[1], chosen, 2.0)
+    truth = plain_corrupted_margin_loss(exact[0], exact[1], chosen, 2.0)
+    np.testing.assert_allclose(found.detach(), truth.detach(), rtol=1e-5, atol=1e-5)
+    for one, other in zip(gradients(found, leaves), gradients(truth, exact), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5)
+
+
+def test_nan_stays_nan() -> None:
+    one = torch.zeros(1, dtype=torch.int32)
+    broken = torch.full((1, 4), torch.nan)
+    chosen = Corrupted(one, one, one, one, torch.zeros(1, dtype=torch.bool))
+    assert torch.isnan(corrupted_margin_loss(broken, torch.zeros(1, 4), chosen, 1.0))
+
+
+def test_positive_without_negatives_has_no_loss_on_other_devices_either() -> None:
+    """The plain operations, which other devices run: −∞ everywhere must not become NaN."""
+    positive = vectors(3).abs().requires_grad_()
+    distances = exact_distances(vectors(3, 8), vectors(4, 8)).requires_grad_()
+    value = plain_softmax_loss(positive, distances, torch.ones(3, 4, dtype=torch.bool), torch.zeros(4), 0.0)
+    assert value.item() == 0
+    assert not any(slope.any() for slope in gradients(value, [positive, distances]))
+
+
+def test_self_adversarial_loss_weighs_hard_negatives_more() -> None:
+    positive, query = torch.tensor([1.0]), torch.zeros(1, 2)
+    negative, none = torch.tensor([[1.0, 1.0], [5.0, 5.0]]), torch.zeros(2)
+    known = torch.zeros(1, 2, dtype=torch.bool)
+    weight = torch.softmax(-torch.tensor([2.0, 10.0]), 0)
+    softplus = torch.nn.functional.softplus
+    expected = softplus(torch.tensor(1.0 - 3.0)) + (weight * softplus(3.0 - torch.tensor([2.0, 10.0]))).sum()
+    found = self_adversarial_loss(positive, query, negative, known, none, 3.0)
+    assert found.item() == pytest.approx(expected.item(), rel=1e-6)
+
+
+def shared_inputs() -> tuple[list[Tensor], Tensor, Tensor]:
+    leaves = [vectors(7).abs().mul(9), vectors(7, 9), vectors(5, 9, seed=1)]
+    return leaves, vectors(7, 5, seed=3) > 1, vectors(5, seed=4)
+
+
+def corrupted_inputs() -> tuple[list[Tensor], Corrupted]:
+    rng = np.random.default_rng(1)
+    numbers = [torch.from_numpy(rng.integers(0, limit, 20, np.int32)) for limit in (6, 2, 6, 6)]
+    return [vectors(6, 9), vectors(2, 9, seed=1)], Corrupted(*numbers, torch.from_numpy(rng.random(20) < 0.5))
+
+
+def losses_on(device: str) -> list[tuple[Tensor, list[Tensor]]]:
+    """Every loss with its gradients, all inputs on `device`."""
+    leaves, known, logq = shared_inputs()
+    out = []
+    shared: list[Callable[..., Tensor]] = [softmax_loss, self_adversarial_loss]
+    for loss in shared:
+        moved = [leaf.to(device).requires_grad_() for leaf in leaves]
+        value = loss(*moved, known.to(device), logq.to(device), 2.0)
+        out.append((value, list(torch.autograd.grad(value, moved))))
+    pair, triples = corrupted_inputs()
+    moved = [leaf.to(device).requires_grad_() for leaf in pair]
+    value = corrupted_margin_loss(*moved, Corrupted(*(column.to(device) for column in triples)), 2.0)
+    out.append((value, list(torch.autograd.grad(value, moved))))
+    return out
+
+
+def test_losses_stay_on_the_device_of_their_inputs() -> None:
+    """The `meta` device refuses to be mixed with the CPU as a GPU does, and has no memory to copy from."""
+    for value, slopes in losses_on("meta"):
+        assert all(tensor.device.type == "meta" for tensor in (value, *slopes))
+
+
+@pytest.mark.gpu
+def test_gpu_losses_are_those_of_the_cpu() -> None:
+    for (value, slopes), (truth, expected) in zip(losses_on("cuda"), losses_on("cpu"), strict=True):
+        np.testing.assert_allclose(value.detach().cpu(), truth.detach(), rtol=1e-4)
+        for one, other in zip(slopes, expected, strict=True):
+            np.testing.assert_allclose(one.cpu(), other, rtol=1e-3, atol=1e-4)

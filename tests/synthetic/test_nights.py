@@ -1,0 +1,115 @@
+"""Nights: exact sizes, new titles, few entities without triples, and removed ones that return."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from dkge_dist.synthetic import PERSON, EvolvingGraph
+from dkge_dist.synthetic.casting import draw_base
+from dkge_dist.synthetic.evolving import ABSENCE
+from dkge_dist.synthetic.keys import contains, pack, union, unpack
+from dkge_dist.synthetic.nights import REMOVABLE_DEGREE, RETURN_SHARE, degrees, draw_additions, draw_deletions
+from dkge_dist.synthetic.world import World, build_world
+from dkge_dist.types import Array
+from tests.synthetic.movies import DEMO, MEDIUM
+
+
+def test_most_additions_come_with_new_titles() -> None:
+    graph = EvolvingGraph(MEDIUM)
+    known = graph.kinds.size
+    night = graph.advance()
+    new_titles = (night.added.head >= known) & (graph.kinds[night.added.head] != PERSON)
+    new_people = (night.added.tail >= known) & (graph.kinds[night.added.tail] == PERSON)
+    assert 0.55 < np.mean(new_titles) < 0.75
+    assert np.unique(night.added.head[new_titles]).size > 100
+    assert np.unique(night.added.tail[new_people]).size > 50
+
+
+def test_deletions_leave_few_entities_without_triples() -> None:
+    """Nearly all entities that vanish were removed on purpose: their triples are about the share of removals (20%)."""
+    graph = EvolvingGraph(MEDIUM)
+    for night in graph.nights():
+        gone = ~graph.alive
+        share = np.mean(gone[night.deleted.head] | gone[night.deleted.tail])
+        assert 0.1 < share < 0.25
+
+
+def test_some_of_the_removed_return_and_most_do_not() -> None:
+    graph = EvolvingGraph(replace(MEDIUM, nights=8))
+    alive = graph.alive.copy()
+    vanished: dict[int, int] = {}
+    absences: list[int] = []
+    for _ in graph.nights():
+        before = np.zeros(graph.alive.size, np.bool_)
+        before[: alive.size] = alive
+        alive = graph.alive.copy()
+        absences += [graph.night - vanished[e] for e in np.flatnonzero(alive & ~before).tolist() if e in vanished]
+        vanished |= dict.fromkeys(np.flatnonzero(before & ~alive).tolist(), graph.night)
+    assert 0.05 * len(vanished) < len(absences) < 0.3 * len(vanished)
+    assert set(absences) == {ABSENCE}, "no other removed entity gets a triple again"
+
+
+def test_demo_has_a_returning_entity() -> None:
+    graph = EvolvingGraph(DEMO)
+    seen_alive = [graph.alive.copy()]
+    for _ in graph.nights():
+        seen_alive.append(graph.alive.copy())
+    history = np.zeros((len(seen_alive), graph.alive.size), np.int8)
+    for night, alive in enumerate(seen_alive):
+        history[night, : alive.size] = alive
+    comes = (np.diff(history, axis=0) > 0).sum(axis=0) + history[0]
+    assert (comes >= 2).any()
+
+
+@pytest.fixture
+def base() -> tuple[World, Array]:
+    rng = np.random.default_rng(7)
+    world = build_world(rng, 3_000)
+    return world, draw_base(rng, world, 7_500)
+
+
+@pytest.mark.parametrize("count", [0, 1, 40, 1_800])
+def test_deletions_are_exactly_as_many_keys_of_the_graph(base: tuple[World, Array], count: int) -> None:
+    world, state = base
+    deleted, returning = draw_deletions(np.random.default_rng(1), world, state, count)
+    assert deleted.size == count
+    assert contains(state, deleted).all()
+    assert np.array_equal(deleted, union(deleted))
+    assert contains(deleted, returning).all()
+
+
+def test_removed_entities_have_a_small_degree(base: tuple[World, Array]) -> None:
+    world, state = base
+    degree = degrees(state, world.kind.size)
+    deleted, returning = draw_deletions(np.random.default_rng(2), world, state, 400)
+    remaining = np.setdiff1d(state, deleted)
+    removed = np.flatnonzero((degree > 0) & (degrees(remaining, world.kind.size) == 0))
+    assert removed.size > 0
+    assert (degree[removed] <= REMOVABLE_DEGREE).all()
+    head, _, tail = unpack(returning)
+    back = np.intersect1d(removed, np.concatenate([head, tail]))
+    assert 0 < back.size < 3 * RETURN_SHARE * removed.size
+
+
+@pytest.mark.parametrize("count", [0, 1, 120, 1_800])
+def test_additions_are_exactly_as_many_new_keys(base: tuple[World, Array], count: int) -> None:
+    world, state = base
+    rng = np.random.default_rng(3)
+    deleted, returning = draw_deletions(rng, world, state, 100)
+    remaining = np.setdiff1d(state, deleted)
+    world.alive = degrees(remaining, world.kind.size) > 0
+    added = draw_additions(rng, world, np.asarray(state), remaining, count, np.empty(0, np.int64))
+    assert added.size == count
+    assert not contains(state, added).any(), "not even what was deleted tonight"
+    head, _, tail = unpack(added)
+    assert world.alive[head].all() and world.alive[tail].all()
+    assert np.array_equal(added, union(added))
+    assert returning.size > 0
+
+
+def test_degrees_count_both_ends() -> None:
+    keys = pack(np.array([0, 0, 2]), 1, np.array([1, 2, 2]))
+    assert degrees(keys, 4).tolist() == [2, 1, 3, 0]
