@@ -1,7 +1,7 @@
 """The same measurement in an older checkout and in this one, side by side.
 
-Each side is a process that stays (`epochs.py`), and they take turns, now one first, now the other: what else the machine
-does then hits both alike. The first turn of each loads compiled kernels and is not counted.
+Each side is a process that stays (`epochs.py`), and they take turns, now one first, now the other: whatever else the
+machine does then hits both alike. The first turn of each loads compiled kernels and is not counted.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def epochs_of(checkout: Path, words: list[str]) -> Iterator[Callable[[], dict[st
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     ) as process:
-        assert process.stdin is not None and process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
         asked, answered = process.stdin, process.stdout
 
         def turn() -> dict[str, float]:
