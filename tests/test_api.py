@@ -44,7 +44,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 
 def test_no_module_has_the_name_of_a_function() -> None:
-    """Python would put the module into the function's place once somebody imports it."""
+    """Python would put the module into the function's place once it is imported."""
     modules = {path.stem for path in Path(dkge_dist.__path__[0]).iterdir()}
     assert not modules & set(dkge_dist.__all__)
 
@@ -78,7 +78,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
     ids=["import", "version", "log", "diff", "check", "ingest", "gc"],
 )
-def test_nobody_waits_for_torch_or_ray_to_see_a_log(store: Path, script: str) -> None:
+def test_light_jobs_import_neither_torch_nor_ray(store: Path, script: str) -> None:
     source = str(store.parent / "next.tsv")
     assert imported(script.format(store=str(store), source=source)) == set()
 

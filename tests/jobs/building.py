@@ -66,7 +66,7 @@ def some_train(store: Path, count: int) -> list[str]:
 
 
 def assert_joint_is_fresh(path: Path) -> None:
-    """o* of everybody alive by the current model, from nothing but its vectors and the snapshot."""
+    """o* of all objects alive by the current model, from nothing but its vectors and the snapshot."""
     store = Store.open(path)
     model = store.find_model()
     settings = settings_of_model(model.model.settings)

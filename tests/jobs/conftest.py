@@ -13,7 +13,7 @@ from tests.jobs.building import trained_store
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """A trained store of a preset, which nobody changes."""
+    """A trained store of a preset; tests change copies of it."""
     made: dict[str, Path] = {}
 
     def store(preset: str) -> Path:

@@ -41,12 +41,12 @@ def maker(
 ) -> BatchMaker[ObjectBatch]:
     """With ten negatives."""
     made = graph_of_rows(graph.triples, graph.rows, graph.relations, sampling)
-    everybody = np.arange(graph.rows, dtype=ROW)
+    every_row = np.arange(graph.rows, dtype=ROW)
     negatives = negatives_of(
         made,
         sampler,
         count=10,
-        candidates=everybody if candidates is None else candidates,
+        candidates=every_row if candidates is None else candidates,
         logq_correction=logq_correction,
     )
     return maker_of(made, negatives, hide)
@@ -63,7 +63,7 @@ def some_positions(count: int, seed: int) -> Array:
 def test_contexts_show_all_but_the_targets(
     sampler: Sampler, graph: RandomGraph, sampling: Sampling, seed: int, hide: bool
 ) -> None:
-    """Each end of a pair that only the batch links misses in the other's context; nobody else's is touched."""
+    """Each end of a pair that only the batch links misses in the other's context; no other context is touched."""
     assume(graph.triples)
     batches = maker(graph, sampling, sampler, hide)
     for again in range(2):
@@ -125,20 +125,20 @@ def test_bernoulli_negatives_are_unknown_unless_all_are_known(graph: RandomGraph
     assume(graph.triples)
     batches = maker(graph, Sampling(0, 4, 1), "bernoulli", True)
     batch = batches.make(some_positions(batches.triples.count, seed), np.random.default_rng(seed))
-    known, everybody = set(graph.triples), range(graph.rows)
+    known, entities = set(graph.triples), range(graph.rows)
     assert batch.shared.shape == (0,)
     assert batch.negative.shape == batch.corrupts_head.shape == batch.head.shape
     replaced = batch.entities.rows[batch.negative].tolist()
     for (head, relation, tail), other, at_head in zip(positives(batch), replaced, batch.corrupts_head, strict=True):
         made = (other, relation, tail) if at_head else (head, relation, other)
-        free = [e for e in everybody if (e, relation, tail) not in known or (head, relation, e) not in known]
+        free = [e for e in entities if (e, relation, tail) not in known or (head, relation, e) not in known]
         # With two free candidates or more of nine, 16 draws on each side practically never miss them all.
         assert made not in known or len(free) < 3
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_negatives_are_candidates(sampler: Sampler) -> None:
-    """Entities that are in the dictionary but not in the snapshot serve nobody."""
+    """Entities that are in the dictionary but not in the snapshot are never drawn."""
     graph = RandomGraph(40, 1, [(h, 0, h + 1) for h in range(19)])
     batches = maker(graph, Sampling(0, 4, 1), sampler, True, np.arange(20, dtype=ROW))
     seen: set[int] = set()

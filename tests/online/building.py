@@ -46,7 +46,7 @@ class Night:
 
 
 def diff_between(before: Iterable[Triple], after: Iterable[Triple]) -> Diff:
-    """With who emerges and who is removed."""
+    """With the rows that emerge and those that are removed."""
     old, new = set(before), set(after)
     alive = [
         ({end for h, _, t in triples for end in (h, t)}, {r for _, r, _ in triples}) for triples in (old, new)
@@ -89,7 +89,7 @@ def small_night() -> Night:
 
 
 def tables_of(night: Night, model: Dkge) -> Tables:
-    """At start values, with o* of everybody materialised."""
+    """At start values, with o* of all objects materialised."""
     graph = night.graph
     starts = (
         RowInitializer((SEED, 0), graph.entity_rows, DIM, 1.0),

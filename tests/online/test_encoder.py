@@ -43,7 +43,7 @@ class Kind(NamedTuple):
 
 
 def kind_of(evolution: Evolution, layers: int, cap: int, relations: bool) -> Kind:
-    """On the graph after a night, over patched lists, with o* of everybody fresh."""
+    """On the graph after a night, over patched lists, with o* of all objects fresh."""
     before, after = set(evolution.before.triples), set(evolution.after)
     added, deleted = (canonical(to_triples(sorted(side))) for side in (after - before, before - after))
     old = Topology.of(canonical(to_triples(sorted(before))), evolution.before.rows)
@@ -79,7 +79,7 @@ def online(kind: Kind, emerging: set[int], trained: set[int]) -> OnlineObjects:
 
 
 def showing(kind: Kind, emerging: set[int]) -> set[int]:
-    """Who has somebody emerging in its context: affected, by definition."""
+    """Objects with an emerging one in their context: affected, by definition."""
     shown = {row: set(kind.contexts.batch(np.array([row], ROW)).vertex_rows.tolist()) for row in range(kind.rows)}
     return {row for row, others in shown.items() if others & emerging}
 
@@ -139,9 +139,7 @@ def test_the_same_vectors_and_gradients_as_the_full_encoder(
 
 @settings(max_examples=40)
 @given(st.data(), evolutions(max_rows=10, max_relations=3, max_triples=30), st.sampled_from([2, 35]))
-def test_hidden_pairs_are_out_of_sight_of_whoever_is_trained(
-    data: st.DataObject, evolution: Evolution, cap: int
-) -> None:
+def test_hidden_pairs_are_out_of_sight_of_trained_objects(data: st.DataObject, evolution: Evolution, cap: int) -> None:
     """As learning from scratch hides them; constant o* is read as it is. Pairs may name entities of no batch."""
     kind = kind_of(evolution, 1, cap, relations=False)
     row = st.integers(0, kind.rows - 1)
@@ -163,7 +161,7 @@ def test_hidden_pairs_are_out_of_sight_of_whoever_is_trained(
 
 @pytest.mark.parametrize("relations", [False, True])
 def test_vectors_that_moved_are_seen_and_others_stay(relations: bool) -> None:
-    """A trained ^k moves: the next o* shows it, `refresh` writes it, and nobody else's row changes a bit."""
+    """A trained ^k moves: the next o* shows it, `refresh` writes it, and no other row changes a bit."""
     triples = [(h, (h * t) % 4, t) for h in range(8) for t in range(8) if (h + t) % 3 == 0]
     evolution = Evolution(RandomGraph(8, 4, triples), sorted([*triples, (0, 3, 7), (2, 1, 2)]))
     kind = kind_of(evolution, 2, 35, relations)
@@ -189,7 +187,7 @@ def night_of_one() -> Kind:
     return kind_of(Evolution(RandomGraph(8, 4, triples), triples), 1, 35, False)
 
 
-def test_nobody_is_trained() -> None:
+def test_no_object_is_trained() -> None:
     kind = kind_of(Evolution(RandomGraph(3, 1, [(0, 0, 1)]), [(0, 0, 1)]), 1, 35, False)
     objects = online(kind, set(), set())
     batch = objects.batch(np.array([2, 0], ROW))

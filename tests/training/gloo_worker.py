@@ -26,7 +26,7 @@ WORLD = 2
 
 
 class Communicator(RayCommunicator):
-    """Reports to nobody: there is no coordinator."""
+    """Without a coordinator: reports go nowhere."""
 
     def report(self, share: float, message: str) -> None:
         pass

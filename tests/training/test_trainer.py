@@ -356,8 +356,8 @@ def test_a_relation_that_only_validation_knows(tmp_path: Path) -> None:
     progress = run(one)
     assert progress.best.keys() == {"mr", "mrr", "hits@1", "hits@3", "hits@10"}
     assert one.relations.shape == (3,)
-    everybody = np.arange(one.maker.entities.count, dtype=np.int32)
-    one.learner.materialise(one.maker.entities, one.maker.relations, everybody, one.relations)
+    every_row = np.arange(one.maker.entities.count, dtype=np.int32)
+    one.learner.materialise(one.maker.entities, one.maker.relations, every_row, one.relations)
     for table in one.learner.tables:
         assert isinstance(table, LocalTable)
         joint = table.shard.values[Field.JOINT]

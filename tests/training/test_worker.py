@@ -57,8 +57,8 @@ def test_a_worker_ends_where_its_trainer_does(tmp_path: Path) -> None:
         assert all(np.array_equal(table.pull(every)[field], other.pull(every)[field]) for field in every)
 
 
-def test_joint_vectors_of_everybody_alive_are_materialised(tmp_path: Path) -> None:
-    """And of nobody else: rows of labels that are in no triple keep zeros."""
+def test_joint_vectors_of_all_alive_are_materialised(tmp_path: Path) -> None:
+    """Rows of labels that are in no triple keep zeros."""
     job = job_of(tmp_path, train=movies(60), valid=[("title1", "unheard", "newcomer")])
     digests = [np.append(some, some[:1] + np.uint64(1)) for some in job.graph.digests]
     job = replace(job, graph=replace(job.graph, digests=(digests[0], digests[1])))
