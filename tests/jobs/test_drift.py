@@ -45,16 +45,17 @@ def test_after_so_many_nights_since_the_training(nights: Store, every: int | Non
     assert why == (f"every {every} nights: this is night 3 since the last training" if due else None)
 
 
+@pytest.mark.usefixtures("nights")
 def test_versions_that_only_fold_deltas_are_no_nights(
-    nights: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("dkge_dist.store.models.COMPACT_FROM_ROWS", 0)
-    dkge_dist.ingest(nights.path, write_night(tmp_path / "n9.changes", ["e9\tr0\tnew9"], []))
-    dkge_dist.update(nights.path)
-    store = Store.open(nights.path)
-    assert store.find_model().model.facts == {"origin": "compact"}
-    assert due_by_count(store, store.find_model(), "every 4 nights", 4) is not None
-    assert due_by_count(store, store.find_model(), "every 5 nights", 5) is None
+    dkge_dist.ingest(store, write_night(tmp_path / "n9.changes", ["e9\tr0\tnew9"], []))
+    dkge_dist.update(store)
+    opened = Store.open(store)
+    assert opened.find_model().model.facts == {"origin": "compact"}
+    assert due_by_count(opened, opened.find_model(), "every 4 nights", 4) is not None
+    assert due_by_count(opened, opened.find_model(), "every 5 nights", 5) is None
 
 
 @pytest.mark.parametrize(("share", "due"), [(1.1, False), (1.0, False), (0.98, False), (0.96, True), (0.5, True)])

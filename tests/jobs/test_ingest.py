@@ -51,7 +51,7 @@ def test_what_it_hands_on_is_what_the_store_holds(first: Store, tmp_path: Path) 
     source = source_of(write_changes(tmp_path / "night.changes", added, movies(3)))
     before = first.snapshot(first.find_snapshot("base"))
     _, ingested = ingest(first, source, IngestOptions(), None)
-    store = Store.open(first.path)
+    store = Store.open(tmp_path / "store")
     manifest = store.snapshot_manifest(2)
     names, snapshot = store.dictionaries(manifest), store.snapshot(manifest)
     assert ingested.manifest == manifest

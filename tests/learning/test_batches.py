@@ -194,6 +194,21 @@ def test_half_of_the_shared_negatives_are_as_frequent_as_in_the_triples() -> Non
     assert frequent.max() < 50
 
 
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_negatives_of_a_graph_are_its_entities(sampler: Sampler) -> None:
+    """Those alive; head chances are worked out only where they are used."""
+    graph = graph_of_rows([(0, 0, 1), (0, 0, 2), (4, 1, 2)], 9, 2, Sampling(0, 4, 1), valid=[(6, 0, 1)])
+    negatives = NegativeSampling.of(graph, sampler, 5, True)
+    assert negatives.candidates.tolist() == [0, 1, 2, 4, 6]
+    assert (negatives.count, negatives.logq_correction, negatives.frequent.count) == (5, True, 3)
+    if sampler == "shared":
+        assert negatives.head_chance is None
+    else:
+        # Relation 0 has two tails a head and one head a tail: tph / (tph + hpt).
+        assert negatives.head_chance is not None
+        assert negatives.head_chance.tolist() == pytest.approx([2 / 3, 1 / 2])
+
+
 WORLDS = [1, 2, 3, 4]
 
 
