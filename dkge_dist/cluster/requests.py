@@ -1,7 +1,7 @@
 """Pull, push and write of a shard as messages of the transport, and their replies.
 
 In: operations of `ShardServer` and what they return. Out: messages, and back. On the server's side everything that a
-request holds is checked against the shard before a kernel sees it, as kernels do not check bounds. The check is a kernel
+request holds is checked against the shard before a kernel sees it: kernels do not check bounds. The check is a kernel
 itself: with 16 shards a request meets cold caches, and numpy's maximum of rows cost a twentieth of the whole batch. It
 believes that a client that knows the attempt does not change rows in shared memory while they are used. A request that
 fails the check, and any error of the shard, becomes an ERROR reply with a code.
