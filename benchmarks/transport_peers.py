@@ -64,11 +64,11 @@ def packed(message: Message) -> tuple[bytearray, list[Array]]:
 
 
 def unpacked(header: bytes, buffers: list[Any]) -> Received:
-    told = unpack_header(header)
+    kind, _, integers, scalar, tags, _, specs = unpack_header(header)
     arrays = []
-    for buffer, (dtype, shape) in zip(buffers, told.specs, strict=False):
+    for buffer, (dtype, shape) in zip(buffers, specs, strict=False):
         arrays.append(np.frombuffer(buffer, dtype, int(np.prod(shape))).reshape(shape))
-    return Received(told.kind, told.integers, told.scalar, told.tags, arrays)
+    return Received(kind, integers, scalar, tags, arrays)
 
 
 def serve_zmq(server: ShardServer, folder: Path) -> Any:

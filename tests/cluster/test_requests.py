@@ -165,7 +165,7 @@ def raw(kind: int, tags: Sequence[int], arrays: Sequence[Any], integers: tuple[i
         (raw(PUSH, [ROWS], [SOME]), "push: rows of 1 fields, values of 0"),
         (
             raw(PUSH, [VALUES], [ONES]),
-            r"push: field knowledge: values are float32 of shape \(3, 5\), not float32 of None",
+            r"push: field knowledge: values are float32 of shape \(3, 5\), not after their rows",
         ),
         (raw(PUSH, [ROWS + JOINT, VALUES + JOINT], [SOME, ONES]), "push: field joint is not trained"),
         (raw(PUSH, [LATE, LATE], [SOME, SOME]), f"push: unexpected array with tag {LATE}"),

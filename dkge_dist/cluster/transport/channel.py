@@ -4,7 +4,7 @@ Between machines arrays follow their header through the socket. On one machine e
 memory: arrays are written there once and used where they lie. What does not fit there goes through the socket.
 
 With a silence limit, `receive` and `send` raise TimeoutError when nothing comes from the other end for so long. A
-server sends keep-alives while it works on a request, so that an answer may take any time.
+server sends keep-alives, so that an answer may take any time.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class Channel:
                     raise TimeoutError(f"took nothing for {self._silence_seconds:g} s") from None
 
     def send_keepalive(self) -> None:
-        """Say that a request is being worked on, unless the other end has not read what was sent before."""
+        """Say that this process runs, unless the other end has not read what was sent before."""
         poll = select.poll()
         poll.register(self.socket, select.POLLOUT)
         if poll.poll(0):  # There is room for a header, so that this does not block.
@@ -164,19 +164,19 @@ class Channel:
 
     def receive(self) -> Received:
         """The next message. EOFError if the other end is gone, TimeoutError if it is silent."""
-        self._receive_into(self._view_in)
-        header = unpack_header(self._header_in)
-        while header.kind == KEEPALIVE:
-            self._heard = time.monotonic()
+        kind = KEEPALIVE
+        while kind == KEEPALIVE:
             self._receive_into(self._view_in)
-            header = unpack_header(self._header_in)
-        if header.slot >= 0 and self._in is not None:
-            arrays = self._in.receive(header.slot, header.offsets, header.specs)
+            kind, slot, integers, scalar, tags, offsets, specs = unpack_header(self._header_in)
+            if kind == KEEPALIVE:
+                self._heard = time.monotonic()
+        if slot >= 0 and self._in is not None:
+            arrays = self._in.receive(slot, offsets, specs)
         else:
-            arrays = [np.empty(shape, dtype) for dtype, shape in header.specs]
+            arrays = [np.empty(shape, dtype) for dtype, shape in specs]
             for array in arrays:
                 self._receive_into(memoryview(array.reshape(-1).view(np.uint8).data))
-        return Received(header.kind, header.integers, header.scalar, header.tags, arrays)
+        return Received(kind, integers, scalar, tags, arrays)
 
     def _receive_into(self, data: memoryview) -> None:
         while data:

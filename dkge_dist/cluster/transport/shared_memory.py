@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from dkge_dist.cluster.transport.errors import ProtocolError
-from dkge_dist.cluster.transport.message import Shape
+from dkge_dist.cluster.transport.message import Shape, Spec
 from dkge_dist.types import Array
 
 ALIGNMENT = SLOTS = 64
@@ -98,7 +98,7 @@ class SharedMemory:
         """The sender's view of an array that it allocated."""
         return np.ndarray(shape, dtype, self._memory, offset)
 
-    def receive(self, slot: int, offsets: Sequence[int], specs: Sequence[tuple[np.dtype[Any], Shape]]) -> list[Array]:
+    def receive(self, slot: int, offsets: Sequence[int], specs: Sequence[Spec]) -> list[Array]:
         """The arrays of a message, where they lie. The sender gets the space back once nothing refers to them."""
         if not 0 <= slot < SLOTS:
             raise ProtocolError(f"unknown shared-memory slot {slot} of {SLOTS}")
