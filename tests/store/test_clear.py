@@ -17,6 +17,7 @@ from dkge_dist import api
 from dkge_dist.store.history import clear
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
+from dkge_dist.types import UsageError
 from tests.graphs import LEARN, assert_same_vectors, assert_sound, dense, everything, listing, vectors, write_tsv
 from tests.store.nights import current, night, numbers
 
@@ -265,7 +266,7 @@ class TestClear:
     def test_an_empty_folder_is_no_store(self, tmp_path: Path) -> None:
         with pytest.raises(StoreError, match="no store here yet"):
             api.gc(tmp_path, keep=1)
-        with pytest.raises(StoreError, match="at least one version"):
+        with pytest.raises(UsageError, match="at least one version"):
             api.gc(tmp_path, keep=0)
 
 
