@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 import dkge_dist
+from dkge_dist import api
 from dkge_dist.jobs.maintenance import check, gc, log, rollback
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
+from dkge_dist.types import UsageError
 from tests.graphs import head, listing
 from tests.jobs.building import ADDED, ingest_night
 
@@ -96,5 +98,5 @@ def test_old_versions_are_cleared_and_what_is_needed_stays(nights: Path, tmp_pat
 
 
 def test_one_version_is_kept_at_least(nights: Path) -> None:
-    with pytest.raises(StoreError, match="--keep 0: at least one version is kept"):
-        gc(Store.open(nights), 0, False, 24.0)
+    with pytest.raises(UsageError, match="--keep 0: at least one version is kept"):
+        api.gc(nights, keep=0)
