@@ -104,6 +104,7 @@ def test_silence_is_noticed(channels: Channels) -> None:
     assert 0.2 < time.monotonic() - began < 3
 
 
+@near_only
 def test_keepalives_break_the_silence(channels: Channels) -> None:
     one, other = channels
     other.limit_silence(0.8)
