@@ -72,17 +72,20 @@ class SharedMemory:
     def allocate(self, sizes: Sequence[int]) -> tuple[int, list[int]] | None:
         """A slot, and the offsets of arrays of so many bytes in the first free space that holds all; None if none."""
         memory, used = self._memory, self._used
-        for slot in [slot for slot in used if not memory[slot]]:
-            del used[slot]
+        for slot in list(used):
+            if not memory[slot]:
+                del used[slot]
         padded = [-(-size // ALIGNMENT) * ALIGNMENT for size in sizes]
-        at, needed = SLOTS, sum(padded)
-        for begin, end in sorted(used.values()):
-            if at + needed <= begin:
-                break
-            at = end
-        if at + needed > SHARED_BYTES or len(used) == SLOTS:
+        at, needed, slot = SLOTS, sum(padded), 0
+        if used:
+            for begin, end in sorted(used.values()):
+                if at + needed <= begin:
+                    break
+                at = end
+            while slot in used:
+                slot += 1
+        if at + needed > SHARED_BYTES or slot == SLOTS:
             return None
-        slot = next(slot for slot in range(SLOTS) if slot not in used)
         used[slot], memory[slot] = (at, at + needed), 1
         offsets = []
         for size in padded:
@@ -102,12 +105,14 @@ class SharedMemory:
         """The arrays of a message, where they lie. The sender gets the space back once nothing refers to them."""
         if not 0 <= slot < SLOTS:
             raise ProtocolError(f"unknown shared-memory slot {slot} of {SLOTS}")
+        whole = np.frombuffer(self._memory, np.uint8)  # What views of it keep alive.
+        self._leases[slot] = weakref.ref(whole, partial(_clear, self._memory, slot))
+        arrays = []
         for offset, (dtype, shape) in zip(offsets, specs, strict=True):
             if offset < SLOTS or offset % ALIGNMENT or offset + math.prod(shape) * dtype.itemsize > SHARED_BYTES:
                 raise ProtocolError(f"array of shape {shape} at {offset} is outside of {SHARED_BYTES} shared bytes")
-        whole = np.frombuffer(self._memory, np.uint8)  # What views of it keep alive.
-        self._leases[slot] = weakref.ref(whole, partial(_clear, self._memory, slot))
-        return [np.ndarray(s, dtype, whole, offset) for offset, (dtype, s) in zip(offsets, specs, strict=True)]
+            arrays.append(np.ndarray(shape, dtype, whole, offset))
+        return arrays
 
     def close(self) -> None:
         """Let go of the descriptor. The mapping stays for as long as arrays in it are used."""

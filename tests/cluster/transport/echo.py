@@ -19,7 +19,7 @@ from dkge_dist.cluster.transport import Address, AllocateReply, Message, Receive
 
 SECRET = "0123456789abcdef"
 ECHO, WORK = 1, 2
-SHORT = {"keepalive_seconds": 0.1, "handshake_seconds": 1.0}
+SHORT = {"keepalive_seconds": 0.05, "handshake_seconds": 1.0}
 
 
 def echo(secret: str, request: Received, allocate: AllocateReply) -> Message:

@@ -152,8 +152,8 @@ def test_a_stopped_server_is_lost_while_much_is_sent(elsewhere: Process, is_far:
 
 def test_a_busy_server_may_be_sent_more_than_sockets_hold(elsewhere: Process) -> None:
     """It does not read while it works: what is sent meanwhile waits, for longer than any silence."""
-    client = connect(elsewhere.address, is_far=True, silence_seconds=0.5)
-    slow = client.ask(message(kind=WORK, seconds=1.2))
+    client = connect(elsewhere.address, is_far=True, silence_seconds=0.8)
+    slow = client.ask(message(kind=WORK, seconds=1.5))
     large = np.arange(1 << 22)
     assert (client.answer(client.ask(message(large))).arrays[0] == large).all()
     client.answer(slow)
