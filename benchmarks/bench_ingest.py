@@ -52,8 +52,10 @@ def share_of_changes(source: Path, share: float, out: Path) -> Path:
 
 
 def main() -> None:
-    arguments = options(__doc__ or "").parse_args()
-    folder = movies(arguments.work, "imdb-13", nights=1, full=True)
+    parser = options(__doc__ or "")
+    parser.add_argument("--preset", default="imdb-13")
+    arguments = parser.parse_args()
+    folder = movies(arguments.work, arguments.preset, nights=1, full=True)
     store = arguments.work / "ingest-store"
     shutil.rmtree(store, ignore_errors=True)
     # Kernels are compiled once per machine and cached; a small run keeps that out of the figures.

@@ -40,7 +40,7 @@ class Case:
         """Triples a second, CPU seconds a million triples, and what was moved; `every` shard of any case is known."""
         tables, settings = self.make(), self.epochs.settings
         before = cpu_by_process()
-        rate = self.epochs.run(tables)
+        rate = self.epochs.run(tables).triples_per_second
         used = cpu_since(before, every - self.processes)
         trained = self.epochs.triples * settings.train.max_epochs
         result: dict[str, Any] = {"triples_per_second": rate, "cpu_per_million": used / trained * 1e6}

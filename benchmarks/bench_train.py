@@ -81,7 +81,7 @@ class Bench:
 
     def epoch(self) -> float:
         """An epoch, or as much of it as there is time for, by the real trainer; triples a second, by its own count."""
-        return self.epochs.run(self._make())
+        return self.epochs.run(self._make()).triples_per_second
 
     def peer(self) -> DensePadded:
         """The dense padded twin of the learner as it stands."""

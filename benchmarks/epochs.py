@@ -11,17 +11,19 @@ from __future__ import annotations
 import dkge_dist  # isort: split
 
 import importlib
+import itertools
 import json
 import os
 import secrets
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from dkge_dist.config import load_settings
 from dkge_dist.store.store import Store
@@ -29,6 +31,30 @@ from dkge_dist.types import Triples
 
 Make = Callable[[], Any]
 """Makes tables at their start values."""
+
+
+class Trained(NamedTuple):
+    """Triples a second of the last epoch, by the trainer's own count; and the seconds of every batch."""
+
+    triples_per_second: float
+    batch_seconds: list[float]
+
+
+class Batches:
+    """Hears of every batch, and so knows how long each took."""
+
+    def __init__(self) -> None:
+        """No batch yet."""
+        self._ends: list[float] = []
+
+    def progress(self, share: float, message: str) -> None:
+        """A batch is over."""
+        self._ends.append(time.perf_counter())
+
+    def trained(self, progress: Any) -> Trained:
+        """Of a training that is over."""
+        seconds = [after - before for before, after in itertools.pairwise(self._ends)]
+        return Trained(float(progress.history[-1]["triples_per_second"]), seconds)
 
 
 class Epochs(Protocol):
@@ -40,8 +66,8 @@ class Epochs(Protocol):
     def tables(self, shards: int, block_rows: int) -> Any:
         """A context that gives a `Make`; with 0 shards the tables are in this process."""
 
-    def run(self, tables: Any) -> float:
-        """Triples a second of the last epoch, by the trainer's own count."""
+    def run(self, tables: Any) -> Trained:
+        """One training."""
 
 
 class CurrentEpochs:
@@ -93,17 +119,19 @@ class CurrentEpochs:
 
             yield make
 
-    def run(self, tables: Any) -> float:
+    def run(self, tables: Any) -> Trained:
         """One training."""
         from dkge_dist.learning.machine import use_machine
         from dkge_dist.runtime import LocalCommunicator, Monitor
         from dkge_dist.training.worker import TrainJob, build_trainer
 
         device = use_machine(self.settings.threads, self.settings.device)
+        batches, monitor = Batches(), Monitor()
+        monitor.progress = batches.progress  # type: ignore[method-assign]
         with tempfile.TemporaryDirectory() as folder:
             job = TrainJob(self.graph, self.settings, Path(folder))
-            trainer = build_trainer(LocalCommunicator(Monitor()), tables, job, device)
-            return float(trainer.run().history[-1]["triples_per_second"])
+            trainer = build_trainer(LocalCommunicator(monitor), tables, job, device)
+            return batches.trained(trainer.run())
 
 
 class EarlierEpochs:
@@ -141,16 +169,16 @@ class EarlierEpochs:
 
             yield make
 
-    def run(self, tables: Any) -> float:
+    def run(self, tables: Any) -> Trained:
         """One training."""
         api, nothing = self.api, SimpleNamespace(rows=self.ground.alive[0][:0], measure=lambda *vectors: {})
         made = api.assemble(self.ground, self.settings, api.use_machine(self.settings), tables)
+        batches, train = Batches(), self.settings.train
         with tempfile.TemporaryDirectory() as folder:
             checkpoints = api.Checkpoints(Path(folder) / "training")
-            trainer = api.Trainer(
-                made.maker, made.learner, nothing, checkpoints, self.settings.train, self.settings.seed
-            )
-            return float(trainer.run().history[-1]["triples_per_second"])
+            listener = api.Listener(batches.progress)
+            trainer = api.Trainer(made.maker, made.learner, nothing, checkpoints, train, self.settings.seed, listener)
+            return batches.trained(trainer.run())
 
 
 def open_epochs(store: Path, preset: str, words: list[str]) -> Epochs:
@@ -191,15 +219,16 @@ def _shard_processes(tables: Any) -> list[int]:
 def main() -> None:
     """Side of a comparison: STORE PRESET SHARDS BLOCK_ROWS key=value..."""
     store, preset, shards, block_rows, *words = sys.argv[1:]
+    out = sys.stdout  # Under Ray everything else goes to stderr.
     epochs = open_epochs(Path(store), preset, words)
     with connected(int(shards)), epochs.tables(int(shards), int(block_rows)) as make:
         for _ in sys.stdin:
             tables = make()
             processes = [os.getpid(), *_shard_processes(tables)]
             before = _cpu_seconds(processes)
-            rate = epochs.run(tables)
+            trained = epochs.run(tables)
             cpu = (_cpu_seconds(processes) - before) / (epochs.triples * epochs.settings.train.max_epochs)
-            print(json.dumps({"triples_per_second": rate, "cpu_per_million": 1e6 * cpu}), flush=True)
+            print(json.dumps({**trained._asdict(), "cpu_per_million": 1e6 * cpu}), file=out, flush=True)
 
 
 if __name__ == "__main__":
