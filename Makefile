@@ -27,7 +27,7 @@ install: $(INSTALLED)  ## install the package and the developers' tools into .ve
 demo: $(RUNTIME)  ## the whole story on an embedded evolving graph
 	$(BIN)/dkge demo
 
-test: $(INSTALLED) check  ## the tests (and `make check`), under ten minutes
+test: $(INSTALLED) check  ## the tests (and `make check`), under eight minutes on two quiet cores
 	$(BIN)/python -m pytest
 
 check: $(INSTALLED)  ## formatting, lint, types, layers

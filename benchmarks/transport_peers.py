@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dkge_dist.cluster.requests import answer_request, serve_shard
+from dkge_dist.cluster.requests import RequestHandler, serve_shard
 from dkge_dist.cluster.server import ShardServer, here
 from dkge_dist.cluster.transport import Address, Message, Received, TransportClient
 from dkge_dist.cluster.transport.message import HEADER_BYTES, NO_SLOT, contiguous, pack_header, unpack_header
@@ -64,17 +64,17 @@ def packed(message: Message) -> tuple[bytearray, list[Array]]:
 
 
 def unpacked(header: bytes, buffers: list[Any]) -> Received:
-    told = unpack_header(header)
+    kind, _, integers, scalar, tags, _, specs = unpack_header(header)
     arrays = []
-    for buffer, (dtype, shape) in zip(buffers, told.specs, strict=False):
+    for buffer, (dtype, shape) in zip(buffers, specs, strict=False):
         arrays.append(np.frombuffer(buffer, dtype, int(np.prod(shape))).reshape(shape))
-    return Received(told.kind, told.integers, told.scalar, told.tags, arrays)
+    return Received(kind, integers, scalar, tags, arrays)
 
 
 def serve_zmq(server: ShardServer, folder: Path) -> Any:
     import zmq
 
-    place = f"ipc://{folder}/{os.getpid()}"
+    answer, place = RequestHandler(server).answer, f"ipc://{folder}/{os.getpid()}"
     router = zmq.Context().socket(zmq.ROUTER)
     router.bind(place)
 
@@ -82,7 +82,7 @@ def serve_zmq(server: ShardServer, folder: Path) -> Any:
         while True:
             client, header, *frames = router.recv_multipart(copy=False)
             request = unpacked(header.bytes, [frame.buffer for frame in frames])
-            reply, arrays = packed(answer_request(server, ATTEMPT, request, here))
+            reply, arrays = packed(answer(ATTEMPT, request, here))
             router.send_multipart([client, reply, *arrays], copy=False)
 
     Thread(target=serve, daemon=True).start()
@@ -139,13 +139,13 @@ def serve_flight(server: ShardServer, folder: Path) -> Any:
     import pyarrow as pa
     from pyarrow import flight
 
-    schema = flight_schema()
+    schema, answer = flight_schema(), RequestHandler(server).answer
 
     class Exchange(flight.FlightServerBase):  # type: ignore[misc]
         def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
             writer.begin(schema)
             for chunk in reader:
-                reply, arrays = packed(answer_request(server, ATTEMPT, from_chunk(chunk), here))
+                reply, arrays = packed(answer(ATTEMPT, from_chunk(chunk), here))
                 writer.write_with_metadata(record_batch(arrays, schema), pa.py_buffer(reply))
 
     place = f"grpc+unix://{folder}/{os.getpid()}"

@@ -296,6 +296,8 @@ def gc(store: PathLike, *, keep: int, dry_run: bool = False, grace_hours: float 
     """Clear old versions but the newest `keep` and all that is needed, and whatever killed writers left."""
     from dkge_dist.jobs import maintenance as job
 
+    if keep < 1:
+        raise UsageError(f"--keep {keep}: at least one version is kept")
     return job.gc(Store.open(store), keep, dry_run, grace_hours)
 
 

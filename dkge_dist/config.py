@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dkge_dist.types import UsageError
 
@@ -96,9 +96,14 @@ class RetrainPolicy(NamedTuple):
         """From `never`, `mrr_drop > 3%` or `every 30 nights`."""
         found = RETRAIN.fullmatch(text)
         if found is None:
-            raise ValueError(f"retrain_when: {text!r} is not `never`, `mrr_drop > 3%` or `every 30 nights`")
+            raise ValueError("expected `never`, `mrr_drop > 3%` or `every 30 nights`")
         drop, nights = found["drop"], found["nights"]
         return RetrainPolicy(float(drop) if drop else None, int(nights) if nights else None)
+
+
+def _checked_policy(text: str) -> str:
+    RetrainPolicy.parse(text)
+    return text
 
 
 class OnlineSettings(Section):
@@ -122,18 +127,15 @@ class OnlineSettings(Section):
     valid_triples: Annotated[int, Field(ge=1, description="validation triples to rank, sampled once")] = 1000
     valid_candidates: Annotated[int, Field(ge=1, description="entities they compete with, sampled once")] = 5000
     retrain_when: Annotated[
-        str, Field(description="never, `mrr_drop > 3%`, or `every 30 nights`: when to train from scratch")
+        str,
+        AfterValidator(_checked_policy),
+        Field(description="never, `mrr_drop > 3%`, or `every 30 nights`: when to train from scratch"),
     ] = "mrr_drop > 3%"
 
     @property
     def retrain_policy(self) -> RetrainPolicy:
         """`retrain_when`, parsed."""
         return RetrainPolicy.parse(self.retrain_when)
-
-    @model_validator(mode="after")
-    def _fits(self) -> OnlineSettings:
-        RetrainPolicy.parse(self.retrain_when)
-        return self
 
 
 class Settings(Section):
@@ -193,7 +195,7 @@ def settings_of_model(stored: dict[str, Any], path: Path | None = None, override
     for key, value in given.items():
         if key.partition(".")[0] in OF_THE_MODEL and value != learnt_with.get(key):
             raise UsageError(
-                f"{key}={value}: the model was learnt with {learnt_with.get(key)}; train anew to change it"
+                f"{key}={value}: the model was learnt with {learnt_with.get(key)}; train from scratch to change it"
             )
     known = set(known_keys())
     return _validated({**{key: value for key, value in learnt_with.items() if key in known}, **given})
@@ -227,10 +229,13 @@ def _validated(values: dict[str, Any]) -> Settings:
         return Settings.model_validate(_nested(values))
     except ValidationError as error:
         first = error.errors()[0]
-        if first["type"] == "value_error":
-            raise UsageError(f"settings: {first['ctx']['error']}") from None
-        key = ".".join(str(place) for place in first["loc"])
-        raise UsageError(f"setting {key}={first['input']!r}: {first['msg']}") from None
+        message = first["ctx"]["error"] if first["type"] == "value_error" else first["msg"]
+        key = ".".join(str(part) for part in first["loc"])
+        # What is wrong about several settings together is told of their group.
+        is_group = isinstance(first["input"], dict)
+        raise UsageError(
+            f"settings: {message}" if is_group else f"setting {key}={first['input']!r}: {message}"
+        ) from None
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from dkge_dist.graph.source_diff import SnapshotDiff, diff_of_changes, diff_of_s
 from dkge_dist.store.manifest import Manifest
 from dkge_dist.store.store import Store
 from dkge_dist.types import Split, Triples
-from tests.weights import load_weights
+from tests.models import load_vectors
 
 Labelled = tuple[str, str, str]
 Names = tuple[Dictionary, Dictionary]
@@ -211,7 +211,7 @@ def fresh_labels(number: int) -> list[Labelled]:
 def vectors(path: Path, version: int) -> dict[str, np.ndarray]:
     """Every table and dense parameter of a model version, by name."""
     store = Store.open(path)
-    learnt = load_weights(store, store.model_manifest(version).model)
+    learnt = load_vectors(store, store.model_manifest(version).model)
     tables = {f"{kind}/{field}": v for kind in ("entities", "relations") for field, v in getattr(learnt, kind).items()}
     return {**tables, **learnt.dense}
 

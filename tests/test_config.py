@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 import yaml
 
-from dkge_dist.config import PRESETS, ContextSettings, Settings, known_keys, load_settings, settings_of_model
+from dkge_dist.config import (
+    PRESETS,
+    ContextSettings,
+    RetrainPolicy,
+    Settings,
+    known_keys,
+    load_settings,
+    settings_of_model,
+)
 from dkge_dist.types import UsageError
 
 ROOT = Path(__file__).parent.parent
@@ -266,3 +275,42 @@ def test_settings_of_an_older_model_have_their_new_names() -> None:
     settings = settings_of_model(stored)
     assert not settings.train.logq_correction
     assert settings.online.affected_by == "context"
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ("never", RetrainPolicy(None, None)),
+        ("mrr_drop > 3%", RetrainPolicy(3.0, None)),
+        ("mrr_drop > 0.25%", RetrainPolicy(0.25, None)),
+        ("every 30 nights", RetrainPolicy(None, 30)),
+    ],
+)
+def test_retrain_policies(text: str, policy: RetrainPolicy) -> None:
+    assert RetrainPolicy.parse(text) == policy
+    assert load_settings(None, [f"online.retrain_when={text}"]).online.retrain_policy == policy
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["sometimes", "Never", "mrr_drop > 3", "mrr_drop>3%", "mrr_drop > -3%", "mrr_drop > .5%", "every 0 nights",
+     "every 1.5 nights", "every 30 days", "never\n", " never", ""],
+)  # fmt: skip
+def test_retrain_policies_that_there_are_not(text: str) -> None:
+    with pytest.raises(ValueError, match="expected `never`, `mrr_drop > 3%` or `every 30 nights`"):
+        RetrainPolicy.parse(text)
+    assert refusal(None, f"online.retrain_when={json.dumps(text)}").startswith(
+        f"setting online.retrain_when={text!r}: "
+    )
+
+
+def test_the_default_policy_is_a_drop() -> None:
+    assert Settings().online.retrain_policy == RetrainPolicy(3.0, None)
+
+
+@pytest.mark.parametrize("section", ["train", "online"])
+def test_the_metric_of_early_stopping_is_one_where_larger_is_better(section: str) -> None:
+    for metric in ("mrr", "hits@1", "hits@3", "hits@10"):
+        settings = load_settings(None, [f"{section}.early_stopping_metric={metric}"])
+        assert getattr(settings, section).early_stopping_metric == metric
+    assert refusal(None, f"{section}.early_stopping_metric=mr").startswith(f"setting {section}.early_stopping_metric=")

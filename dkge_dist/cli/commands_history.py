@@ -43,7 +43,7 @@ def rollback(
 def gc(
     store: StorePath,
     keep: Annotated[int, typer.Option(min=1, help="Newest versions to keep, with all that they need.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell what would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be cleared, and clear nothing.")] = False,
     grace_hours: Annotated[float, typer.Option(min=0, help="Leave younger files alone: a writer may be at work.")] = 24,
     as_json: Json = False,
 ) -> None:

@@ -52,7 +52,7 @@ def answer(
     wait: Wait = None,
     as_json: Json = False,
 ) -> None:
-    """The best answers to (HEAD, RELATION, ?), nearest first; `known` ones stand in the graph already."""
+    """The best answers to (HEAD, RELATION, ?), nearest first; `known` ones are in the graph already."""
     from dkge_dist import api
 
     given = words or []

@@ -76,7 +76,7 @@ def main() -> None:
         sys.exit(code)
     except WRONG_USAGE as error:
         error.show()
-        _fail(error.format_message(), error.exit_code, told=True)
+        _fail(error.format_message(), error.exit_code, shown=True)
     except DkgeError as error:
         _fail(str(error), 2 if isinstance(error, UsageError) else 1)
     except (typer.Abort, KeyboardInterrupt):
@@ -89,9 +89,9 @@ def main() -> None:
         _fail(f"{error.filename}: {error.strerror}" if error.filename else str(error), 1)
 
 
-def _fail(message: str, code: int, told: bool = False) -> None:
+def _fail(message: str, code: int, shown: bool = False) -> None:
     if "--json" in sys.argv:
         print_json({"error": message})
-    if not told:
+    if not shown:
         print(f"dkge: {message}", file=sys.stderr)
     sys.exit(code)

@@ -77,7 +77,7 @@ def progress_bar(title: str, as_json: bool = False) -> Iterator[Progress | None]
 
 @contextmanager
 def stop_requested() -> Iterator[Callable[[], bool]]:
-    """Gives a function that tells whether SIGINT or SIGTERM came. A second Ctrl-C interrupts at once."""
+    """A function that returns whether SIGINT or SIGTERM was received. A second Ctrl-C interrupts at once."""
     requested = threading.Event()
 
     def request(number: int, frame: Any) -> None:

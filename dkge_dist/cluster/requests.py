@@ -1,9 +1,10 @@
 """Pull, push and write of a shard as messages of the transport, and their replies.
 
 In: operations of `ShardServer` and what they return. Out: messages, and back. On the server's side everything that a
-request holds is checked against the shard before a kernel sees it, at the cost of one maximum an array: kernels do not
-check bounds. The check believes that a client who knows the attempt does not change rows in shared memory while they
-are used. A request that fails the check, and any error of the shard, becomes an ERROR reply with a code.
+request holds is checked against the shard before a kernel sees it, as kernels check no bounds. The check is a kernel
+itself: with 16 shards a request meets cold caches, and numpy's maximum of rows cost a twentieth of the whole batch. It
+believes that a client that knows the attempt does not change rows in shared memory while they are used. A request that
+fails the check, and any error of the shard, becomes an ERROR reply with a code.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 from dkge_dist.cluster.errors import StaleAttemptError
 from dkge_dist.cluster.server import LocalRows, Patch, Reply, ShardServer, Values
 from dkge_dist.cluster.transport import AllocateReply, Message, Payload, Received, Shape, TransportServer
+from dkge_dist.kernels.bounds import first_outside
 from dkge_dist.kernels.jit import set_threads
 from dkge_dist.tables.shard import Optimizer
 from dkge_dist.types import ROW, TRAINED, Array, DkgeError, Field
@@ -31,11 +33,17 @@ KIND_CODE = {kind: code for code, kind in enumerate(KINDS)}
 
 # A tag is the role of an array plus the number of its field.
 ROWS, VALUES, LATE, PATCH_NUMBERS, PATCH_VALUES = range(0, 40, 8)
-ROLES = {PULL: (ROWS,), PUSH: (ROWS, VALUES, LATE), WRITE: (ROWS, VALUES)}
-"""Of the arrays that each request may hold."""
 FIELD_BITS = 7
 FIELDS = tuple(Field)
 FIELD_CODE = {field: code for code, field in enumerate(FIELDS)}
+ROLES = {PULL: (ROWS,), PUSH: (ROWS, VALUES, LATE), WRITE: (ROWS, VALUES)}
+TAGS = {
+    request: {role + code: (role, field) for role in roles for code, field in enumerate(FIELDS)}
+    for request, roles in ROLES.items()
+}
+"""Of the arrays that each request may hold: what their tags mean."""
+UNKNOWN = (-1, Field.JOINT)
+INT32, FLOAT32 = np.dtype(ROW), np.dtype(np.float32)
 
 
 class ErrorCode(IntEnum):
@@ -53,7 +61,7 @@ class InvalidRequestError(DkgeError):
 def serve_shard(server: ShardServer, host: str) -> TransportServer:
     """Answer the requests of a shard's workers: those that know the attempt that it was opened for."""
     # Numba's number of threads belongs to a thread: one each, as there are as many as connections.
-    return TransportServer(host, lambda: server.attempt, partial(answer_request, server), partial(set_threads, 1))
+    return TransportServer(host, lambda: server.attempt, RequestHandler(server).answer, partial(set_threads, 1))
 
 
 def pull_request(wanted: LocalRows, after: int, corrected_by: tuple[int, int] | None) -> Message:
@@ -83,115 +91,112 @@ def write_request(field: Field, rows: Array, values: Payload, is_reset: bool) ->
     return Message(WRITE, (int(is_reset), 0, 0), 0.0, [ROWS + code, VALUES + code], [rows, values])
 
 
-def answer_request(server: ShardServer, attempt: str, request: Received, allocate: AllocateReply) -> Message:
-    """A shard's reply to a request; the rows of the reply are gathered into what `allocate` gives."""
-    try:
-        shapes, world = server.limits(attempt)
-        arrays = _checked(request, shapes)
-        if request.kind == PULL:
-            return _pull(server, attempt, request, arrays, world, allocate)
-        if request.kind == PUSH:
-            return _push(server, attempt, request, arrays, world, allocate)
+class RequestHandler:
+    """Answers requests for a shard: checks them, calls the shard, and makes messages of what it returns or raises."""
+
+    def __init__(self, server: ShardServer) -> None:
+        self._server = server
+        self._limits: tuple[str, Mapping[Field, Shape], int] = ("", {}, 0)
+
+    def answer(self, attempt: str, request: Received, allocate: AllocateReply) -> Message:
+        """The reply to a request; its rows are gathered into what `allocate` gives."""
+        try:
+            known, shapes, world = self._limits
+            if known != attempt:  # They stay as they are for as long as an attempt goes on.
+                shapes, world = self._server.limits(attempt)
+                self._limits = (attempt, shapes, world)
+            arrays = _checked(request, shapes)
+            if request.kind == WRITE:
+                return self._write(attempt, request, arrays)
+            # Of both the integers say which rank asks.
+            rank = request.integers[2 if request.kind == PULL else 1]
+            if not 0 <= rank < world:
+                raise InvalidRequestError(f"{NAMES[request.kind]}: rank {rank} of {world}")
+            take = self._pull if request.kind == PULL else self._push
+            return take(attempt, request, arrays, allocate)
+        except StaleAttemptError as error:
+            return _error(ErrorCode.STALE_ATTEMPT, str(error))
+        except InvalidRequestError as error:
+            return _error(ErrorCode.INVALID_REQUEST, str(error))
+        except DkgeError as error:
+            return _error(ErrorCode.FAILED, str(error))
+        except Exception as error:  # A bug of ours, or memory that ran out: told to the client, not kept here.
+            return _error(ErrorCode.FAILED, f"{type(error).__name__}: {error}")
+
+    def _pull(
+        self, attempt: str, request: Received, arrays: Mapping[int, LocalRows], allocate: AllocateReply
+    ) -> Message:
+        after, step, rank = request.integers
+        values = self._server.pull(attempt, arrays[ROWS], after, (step, rank) if step >= 0 else None, allocate)
+        return Message(ANSWER, NOTHING, 0.0, _tags(values, VALUES), list(values.values()))
+
+    def _push(
+        self, attempt: str, request: Received, arrays: Mapping[int, LocalRows], allocate: AllocateReply
+    ) -> Message:
+        step, rank, kind = request.integers
+        if step < 0 or not 0 <= kind < len(KINDS):
+            raise InvalidRequestError(f"push: step {step} with optimizer {kind} of {len(KINDS)}")
+        if not 0 <= request.scalar < math.inf:
+            raise InvalidRequestError(f"push: learning rate {request.scalar} is not a finite number of at least 0")
+        if Field.JOINT in arrays[ROWS]:
+            raise InvalidRequestError(f"push: field {Field.JOINT} is not trained")
+        gradients = {field: (rows, arrays[VALUES][field]) for field, rows in arrays[ROWS].items()}
+        optimizer = Optimizer(KINDS[kind], request.scalar)
+        reply = self._server.push(attempt, step, rank, gradients, optimizer, arrays[LATE], allocate)
+        tags, answer = _tags(reply.late, LATE), list(reply.late.values())
+        for field, patch in reply.patches.items():
+            tags += (PATCH_NUMBERS + FIELD_CODE[field], PATCH_VALUES + FIELD_CODE[field])
+            answer += patch
+        return Message(ANSWER, NOTHING, 0.0, tags, answer)
+
+    def _write(self, attempt: str, request: Received, arrays: Mapping[int, LocalRows]) -> Message:
         if len(arrays[ROWS]) != 1:
             raise InvalidRequestError(f"write: {len(arrays[ROWS])} fields instead of 1")
         ((field, rows),) = arrays[ROWS].items()
         is_reset = bool(request.integers[0])
         if is_reset and field not in TRAINED:
             raise InvalidRequestError(f"reset: field {field} is not trained")
-        server.write(attempt, field, rows, arrays[VALUES][field], is_reset)
+        self._server.write(attempt, field, rows, arrays[VALUES][field], is_reset)
         return Message(ANSWER, NOTHING, 0.0, (), ())
-    except StaleAttemptError as error:
-        return _error(ErrorCode.STALE_ATTEMPT, str(error))
-    except InvalidRequestError as error:
-        return _error(ErrorCode.INVALID_REQUEST, str(error))
-    except DkgeError as error:
-        return _error(ErrorCode.FAILED, str(error))
-    except Exception as error:  # A bug of ours, or memory that ran out: told to the client, not kept here.
-        return _error(ErrorCode.FAILED, f"{type(error).__name__}: {error}")
-
-
-def _pull(
-    server: ShardServer,
-    attempt: str,
-    request: Received,
-    arrays: Mapping[int, LocalRows],
-    world: int,
-    allocate: AllocateReply,
-) -> Message:
-    after, step, rank = request.integers
-    _check_rank("pull", rank, world)
-    values = server.pull(attempt, arrays[ROWS], after, (step, rank) if step >= 0 else None, allocate)
-    return Message(ANSWER, NOTHING, 0.0, _tags(values, VALUES), list(values.values()))
-
-
-def _push(
-    server: ShardServer,
-    attempt: str,
-    request: Received,
-    arrays: Mapping[int, LocalRows],
-    world: int,
-    allocate: AllocateReply,
-) -> Message:
-    step, rank, kind = request.integers
-    _check_rank("push", rank, world)
-    if step < 0 or not 0 <= kind < len(KINDS):
-        raise InvalidRequestError(f"push: step {step} with optimizer {kind} of {len(KINDS)}")
-    if not 0 <= request.scalar < math.inf:
-        raise InvalidRequestError(f"push: learning rate {request.scalar} is not a finite number of at least 0")
-    gradients = {field: (rows, arrays[VALUES][field]) for field, rows in arrays[ROWS].items()}
-    if not gradients.keys() <= set(TRAINED):
-        raise InvalidRequestError(f"push: field {Field.JOINT} is not trained")
-    optimizer = Optimizer(KINDS[kind], request.scalar)
-    reply = server.push(attempt, step, rank, gradients, optimizer, arrays[LATE], allocate)
-    tags, answer = _tags(reply.late, LATE), list(reply.late.values())
-    for field, patch in reply.patches.items():
-        tags += (PATCH_NUMBERS + FIELD_CODE[field], PATCH_VALUES + FIELD_CODE[field])
-        answer += patch
-    return Message(ANSWER, NOTHING, 0.0, tags, answer)
 
 
 def _checked(request: Received, shapes: Mapping[Field, Shape]) -> dict[int, LocalRows]:
     """The arrays of a request by role and field, each as the shard needs it: dtype, shape, rows that exist."""
-    if request.kind not in ROLES:
+    if request.kind not in TAGS:
         raise InvalidRequestError(f"unknown request {request.kind}")
-    name = NAMES[request.kind]
-    arrays: dict[int, LocalRows] = {role: {} for role in ROLES[request.kind]}
+    name, tags = NAMES[request.kind], TAGS[request.kind]
+    rows: LocalRows = {}
+    arrays: dict[int, LocalRows] = {ROWS: rows, VALUES: {}, LATE: {}}
     for tag, array in zip(request.tags, request.arrays, strict=True):
-        role, code = tag & ~FIELD_BITS, tag & FIELD_BITS
-        if role not in arrays or code >= len(FIELDS) or FIELDS[code] in arrays[role]:
+        role, field = tags.get(tag, UNKNOWN)
+        if role < 0 or field in arrays[role]:
             raise InvalidRequestError(f"{name}: unexpected array with tag {tag}")
-        field = FIELDS[code]
         if field not in shapes:
             raise InvalidRequestError(f"{name}: field {field} is not in this shard")
-        if role != VALUES:
-            _check_rows(name, field, array, shapes[field][0])
+        rows_there, dim = shapes[field]
+        if role == VALUES:
+            if array.dtype != FLOAT32 or field not in rows or array.shape != (rows[field].shape[0], dim):
+                raise _invalid_values(name, field, array, rows.get(field), dim)
+        elif array.dtype != INT32 or array.ndim != 1 or first_outside(array, rows_there) >= 0:
+            raise _invalid_rows(name, field, array, rows_there)
         arrays[role][field] = array
-    if VALUES in arrays:
-        if arrays[ROWS].keys() != arrays[VALUES].keys():
-            raise InvalidRequestError(f"{name}: rows of {list(arrays[ROWS])} with values of {list(arrays[VALUES])}")
-        for field, rows in arrays[ROWS].items():
-            _check_values(name, field, arrays[VALUES][field], (rows.shape[0], shapes[field][1]))
+    if request.kind != PULL and len(rows) != len(arrays[VALUES]):
+        raise InvalidRequestError(f"{name}: rows of {len(rows)} fields, values of {len(arrays[VALUES])}")
     return arrays
 
 
-def _check_rows(name: str, field: Field, rows: Array, size: int) -> None:
-    if rows.dtype != ROW or rows.ndim != 1:
+def _invalid_rows(name: str, field: Field, rows: Array, size: int) -> InvalidRequestError:
+    if rows.dtype != INT32 or rows.ndim != 1:
         told = f"rows are {rows.dtype} of shape {rows.shape}, not one-dimensional int32"
-        raise InvalidRequestError(f"{name}: field {field}: {told}")
-    unsigned = rows.view(np.uint32)  # One maximum finds rows that are negative, too.
-    if rows.shape[0] and unsigned.max() >= size:
-        raise InvalidRequestError(f"{name}: field {field}: row {rows[unsigned.argmax()]} of a shard of {size} rows")
+    else:
+        told = f"row {rows[first_outside(rows, size)]} of a shard of {size} rows"
+    return InvalidRequestError(f"{name}: field {field}: {told}")
 
 
-def _check_values(name: str, field: Field, values: Array, needed: Shape) -> None:
-    if values.dtype != np.float32 or values.shape != needed:
-        told = f"values are {values.dtype} of shape {values.shape}, not float32 of {needed}"
-        raise InvalidRequestError(f"{name}: field {field}: {told}")
-
-
-def _check_rank(name: str, rank: int, world: int) -> None:
-    if not 0 <= rank < world:
-        raise InvalidRequestError(f"{name}: rank {rank} of {world}")
+def _invalid_values(name: str, field: Field, values: Array, rows: Array | None, dim: int) -> InvalidRequestError:
+    needed = "after their rows" if rows is None else f"float32 of {(rows.shape[0], dim)}"
+    told = f"values are {values.dtype} of shape {values.shape}, not {needed}"
+    return InvalidRequestError(f"{name}: field {field}: {told}")
 
 
 def _error(code: ErrorCode, text: str) -> Message:

@@ -57,7 +57,7 @@ def encode(
 def columns_look_swapped(encoded: Encoded, relations_known: int) -> bool:
     """Are there many more distinct relations than heads or tails? Then the columns are probably in another order.
 
-    Only new relations count: a store that already has such relations was told that they are right.
+    Only new relations count: a store that has such relations already has accepted them before.
     """
     triples = Triples.concat(list(encoded.splits))
     relations = distinct_rows(triples.relation)

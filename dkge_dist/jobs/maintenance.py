@@ -9,7 +9,6 @@ from dkge_dist.store.check import check as check_store
 from dkge_dist.store.history import clear
 from dkge_dist.store.history import rollback as roll_back
 from dkge_dist.store.manifest import Manifest, ModelManifest, RollbackManifest, SnapshotManifest
-from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
 
 
@@ -90,8 +89,6 @@ def rollback(store: Store, version: int) -> Report:
 
 def gc(store: Store, keep: int, dry_run: bool, grace_hours: float) -> Report:
     """Clear old versions and what killed writers left."""
-    if keep < 1:
-        raise StoreError(f"--keep {keep}: at least one version is kept")
     done = clear(store, keep, 3600 * grace_hours, dry_run)
     return {
         "version": done.version,

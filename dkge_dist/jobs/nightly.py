@@ -86,7 +86,8 @@ class _Night:
         self, store: Store, runtime: Runtime, ingested: Ingested, current: SnapshotManifest, monitor: Monitor
     ) -> None:
         self.store, self.runtime, self.ingested, self.current, self.monitor = store, runtime, ingested, current, monitor
-        self.is_fresh = not ingested.unchanged
+        # Another ingest may have come in between: then what this one holds in memory is not the current snapshot.
+        self.is_fresh = not ingested.unchanged and ingested.manifest.version == current.version
         self.snapshot = ingested.snapshot if self.is_fresh else store.snapshot(current)
         self.names = ingested.names if self.is_fresh else store.dictionaries(current)
 

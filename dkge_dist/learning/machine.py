@@ -26,6 +26,7 @@ def use_machine(threads: int, device: str) -> torch.device:
         if number >= torch.cuda.device_count():
             raise UsageError(f"device={device}: this machine has {torch.cuda.device_count()} GPUs")
     # On several threads torch adds up the gradients of gathered rows in any order: two runs would differ in bits.
-    torch.use_deterministic_algorithms(name == "cpu")
+    # (`use_deterministic_algorithms` does the same, but imports torch's compiler first, which takes seconds.)
+    torch.set_deterministic_debug_mode("error" if name == "cpu" else "default")
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # set by a property
     return torch.device(name)

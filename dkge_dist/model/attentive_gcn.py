@@ -12,7 +12,7 @@ Ragged contexts run on the CPU, by compiled kernels; padded blocks run on any de
 Host and device. `forward` copies nothing between them: it allocates on the device of its inputs and reads no value
 back. With B objects, U distinct rows and blocks of B' contexts of width n, a batch moves to the device: `features_UD`
 and `knowledge_BD` (4·D bytes a row), and of each block Â (4·n² bytes a context), row numbers (8·n) and the padding mask
-(n). Back come the gradients of the same U + B rows. Weights stay on the device. `PaddedBlock.to` makes the copies.
+(n). The gradients of the same U + B rows come back. Weights stay on the device. `PaddedBlock.to` makes the copies.
 
 Shapes: B objects, M vertex slots of a ragged batch, U distinct rows, n slots of a padded context, D dimensions.
 """

@@ -5,7 +5,7 @@ tensors of a call are on one device, and nothing is copied between host and devi
 
 Shapes: B positives, N negatives shared by all of them, E entities, R relations, D dimensions. `query_BD` is what a
 right answer would be: h* + r* among tails, t* − r* among heads. `known_BN` marks negatives that make a known triple:
-they take no part. `logq_N` is the logQ correction of each negative, the logarithm of how many entities it stands for:
+they take no part. `logq_N` is the logQ correction of each negative, the logarithm of how many entities it represents:
 with negatives sampled unevenly, the softmax over them then estimates the one over all entities.
 """
 

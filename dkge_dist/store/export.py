@@ -121,7 +121,7 @@ def _safetensors(folder: Path, vectors: Sequence[Vectors]) -> None:
 
 def _zarr(folder: Path, vectors: Sequence[Vectors]) -> None:
     """A group with an array for each kind, uncompressed: random bits of vectors do not get smaller."""
-    import zarr  # Takes most of a second, which only those should wait for who asked for it.
+    import zarr  # Here, because it takes most of a second that other formats need not wait for.
 
     group = zarr.create_group(folder, zarr_format=3)
     for some in vectors:

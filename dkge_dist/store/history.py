@@ -105,7 +105,11 @@ def _needed(store: Store, head: Manifest, keep: int, trained: set[int | None]) -
         manifest = store.manifest(number)
         if isinstance(manifest, ModelManifest):
             wanted.add(manifest.model.snapshot)
-    lines = [_line(store, n, head) for n in wanted if isinstance(store.manifest(n), SnapshotManifest)]
+    lines = [
+        list(store.ancestry(store.snapshot_manifest(n)))
+        for n in wanted
+        if isinstance(store.manifest(n), SnapshotManifest)
+    ]
     # The diff of two snapshots leads over an ancestor of both: after a rollback that may be older than either.
     meeting = max(set.intersection(*({manifest.version for manifest in line} for line in lines)), default=0)
     for line in lines:
@@ -114,14 +118,6 @@ def _needed(store: Store, head: Manifest, keep: int, trained: set[int | None]) -
             if manifest.version <= meeting and manifest.snapshot.base is not None:
                 break
     return wanted
-
-
-def _line(store: Store, number: int, head: Manifest) -> list[SnapshotManifest]:
-    """A snapshot, its parent, and so on to the first that was not cleared away."""
-    line = [store.snapshot_manifest(number)]
-    while (parent := line[-1].snapshot.parent) is not None and parent not in head.current.cleared:
-        line.append(store.snapshot_manifest(parent))
-    return line
 
 
 def _digests(store: Store, manifest: Manifest) -> Iterator[str]:

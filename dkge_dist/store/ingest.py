@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -107,8 +106,9 @@ def ingest(
     store.ensure()
     with store.storage.staging() as staging:
         entry = _save_snapshot(store, staging, draft.current, snapshot, diff).model_copy(update=facts)
-        about = _following(store, staging, draft, names)
-        manifest = SnapshotManifest(**about, seconds=round(clock() - began, 3), snapshot=entry)
+        brought = _save_labels(staging, draft, names)
+        following = store.following(draft.head, round(clock() - began, 3))
+        manifest = SnapshotManifest(**{**following, **brought}, current=_current(draft, version), snapshot=entry)
         store.publish(manifest)
     kept = _save_rejects(store, manifest.version, rejects)
     return Ingested(manifest, diff, draft.before, snapshot, names, False, lines, counts, staging.written, kept)
@@ -145,22 +145,20 @@ def _with_segments(names: Names, segments: list[list[Segment]]) -> Names:
     return entities, relations
 
 
-def _following(store: Store, staging: Staging, draft: Draft, names: Names) -> dict[str, Any]:
-    """What the snapshot says about itself as a version on top of the head. Its new labels are written."""
+def _save_labels(staging: Staging, draft: Draft, names: Names) -> dict[str, Any]:
+    """Write new labels. What the version says about its dictionaries; the first one fixes the rows of a block."""
     head = draft.head
-    version = head.version + 1 if head else 1
-    current = head.current if head else CurrentEntry(snapshot=version, model=None)
     stored = (head.entity_segments, head.relation_segments) if head else ([], [])
     entities, relations = (_save_segments(staging, *kind) for kind in zip(draft.names, names, stored, strict=True))
-    return {
-        "version": version,
-        "parent": store.checksum(head.version) if head else None,
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "block_rows": head.block_rows if head else block_rows(len(names[0])),
-        "entity_segments": entities,
-        "relation_segments": relations,
-        "current": current.model_copy(update={"snapshot": version}),
-    }
+    rows = head.block_rows if head else block_rows(len(names[0]))
+    return {"block_rows": rows, "entity_segments": entities, "relation_segments": relations}
+
+
+def _current(draft: Draft, version: int) -> CurrentEntry:
+    """The new snapshot, and the model that was current before."""
+    if draft.head is None:
+        return CurrentEntry(snapshot=version, model=None)
+    return draft.head.current.model_copy(update={"snapshot": version})
 
 
 def _check_usage(source: Source, options: IngestOptions) -> None:

@@ -19,7 +19,7 @@ class LockHeldError(Exception):
 
 
 class LockRemovedError(Exception):
-    """The lock file was removed between opening and locking it: a lock on it would exclude nobody."""
+    """The lock file was removed between opening and locking it: a lock on it would exclude no other process."""
 
 
 @contextmanager

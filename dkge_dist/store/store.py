@@ -202,16 +202,16 @@ class Store:
         """What a child version names its parent by."""
         return hashlib.sha256(self.storage.read(_version_name(number))).hexdigest()
 
-    def following(self, head: Manifest, seconds: float) -> dict[str, Any]:
-        """What a version on top of `head` says of itself, if it brings no labels."""
+    def following(self, head: Manifest | None, seconds: float) -> dict[str, Any]:
+        """What a version on top of `head` says about itself, if it brings no labels."""
         return {
-            "version": head.version + 1,
-            "parent": self.checksum(head.version),
+            "version": head.version + 1 if head else 1,
+            "parent": self.checksum(head.version) if head else None,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "seconds": seconds,
-            "block_rows": head.block_rows,
-            "entity_segments": head.entity_segments,
-            "relation_segments": head.relation_segments,
+            "block_rows": head.block_rows if head else 0,
+            "entity_segments": head.entity_segments if head else [],
+            "relation_segments": head.relation_segments if head else [],
         }
 
     def publish(self, manifest: Manifest) -> None:
@@ -241,7 +241,7 @@ class Store:
             first_row += entry.labels.rows
         return Dictionary(segments, noun)
 
-    def _line(self, manifest: SnapshotManifest) -> Iterator[SnapshotManifest]:
+    def ancestry(self, manifest: SnapshotManifest) -> Iterator[SnapshotManifest]:
         """A snapshot, its parent, and so on to the first that was not cleared away."""
         cleared = self.cleared()
         while True:
@@ -267,16 +267,16 @@ class Store:
     def chain(self, manifest: SnapshotManifest) -> list[SnapshotManifest]:
         """A snapshot and those before it, down to the first that is stored in full."""
         chain = []
-        for ancestor in self._line(manifest):
+        for ancestor in self.ancestry(manifest):
             chain.append(ancestor)
             if ancestor.snapshot.base is not None:
                 return chain
         raise StoreError(f"{self}: snapshot {manifest.snapshot.name!r} stands on no full one")
 
     def was_trained(self, manifest: SnapshotManifest | None, triples: Triples) -> Array:
-        """For each triple: did a snapshot up to this one take it out of train? What is still there is not asked for."""
+        """For each triple, none of them in train now: was it ever, in a snapshot up to this one?"""
         found = np.zeros(triples.count, bool)
-        for ancestor in self._line(manifest) if manifest is not None else ():
+        for ancestor in self.ancestry(manifest) if manifest is not None else ():
             if ancestor.snapshot.change is not None:
                 found |= contains(self._change(ancestor).deleted, triples)
         return found
@@ -288,16 +288,16 @@ class Store:
 
     def diff(self, old: SnapshotManifest, new: SnapshotManifest) -> Diff:
         """What changed from one snapshot to another, older or newer, composed of the changes between them."""
-        before = {ancestor.version: place for place, ancestor in enumerate(self._line(old))}
+        before = {ancestor.version: place for place, ancestor in enumerate(self.ancestry(old))}
         way_up: list[Diff] = []
-        for ancestor in self._line(new):
+        for ancestor in self.ancestry(new):
             if ancestor.version in before:
                 break
             way_up.append(self._change(ancestor))
         else:
             raise StoreError(f"{self}: {old.snapshot.name!r} and {new.snapshot.name!r} have no common ancestor")
         net = Diff.none()
-        for place, step in enumerate(self._line(old)):
+        for place, step in enumerate(self.ancestry(old)):
             if place == before[ancestor.version]:
                 break
             net = net.then(self._change(step).inverted())

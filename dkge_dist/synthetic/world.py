@@ -1,8 +1,8 @@
 """The hidden world behind the synthetic movie graph. In: a size and a generator. Out: entities with hidden traits.
 
 Three traits make triples predictable. A *scene* is a country, a genre and a decade; titles and people belong to one.
-A *franchise* is a series with its episodes, or a run of films; it has its own regular cast. A *profession* decides in
-which relations a person stands. No triple is made here: see `casting`.
+A *franchise* is a series with its episodes, or a run of films; it has its own regular cast. A *profession* decides
+the relations of a person's credits. No triple is made here: see `casting`.
 """
 
 from __future__ import annotations

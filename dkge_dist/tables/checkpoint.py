@@ -103,6 +103,7 @@ def _mapped(path: Path, shape: tuple[int, ...]) -> Array:
         raise DamagedCheckpointError(f"{path}: {error.strerror}") from None
     except ValueError as error:
         raise DamagedCheckpointError(f"{path}: {error}") from None
-    if stored.shape != shape or stored.dtype != VALUE:
-        raise DamagedCheckpointError(f"{path}: holds {stored.shape} {stored.dtype} instead of {shape} {VALUE}")
+    for found, expected in ((stored.shape, shape), (stored.dtype, VALUE)):
+        if found != expected:
+            raise DamagedCheckpointError(f"{path}: holds {found} instead of {expected}")
     return stored

@@ -29,11 +29,15 @@ from dkge_dist.types import Array
 
 @dataclass(frozen=True)
 class TrainJob:
-    """What all workers of a training are given. Checkpoints are in `folder`."""
+    """What all workers of a training are given. Checkpoints are in `folder`.
+
+    `form` is that of contexts; None is what the device wants: padded blocks on a GPU, ragged contexts on a CPU.
+    """
 
     graph: TrainingGraph
     settings: Settings
     folder: Path
+    form: Form | None = None
 
 
 @dataclass(frozen=True)
@@ -73,9 +77,9 @@ def train_worker(communicator: Communicator, tables: Tables, job: TrainJob) -> T
 
 
 def build_trainer(communicator: Communicator, tables: Tables, job: TrainJob, device: torch.device) -> Trainer:
-    """A trainer at its start. Padded blocks are for devices that want regular shapes, ragged contexts for the CPU."""
+    """A trainer at its start."""
     graph, settings, train = job.graph, job.settings, job.settings.train
-    form: Form = "ragged" if device.type == "cpu" else "padded"
+    form: Form = job.form or ("ragged" if device.type == "cpu" else "padded")
     negatives = NegativeSampling.of(graph, train.sampler, train.negatives, train.logq_correction)
     maker = BatchMaker(
         graph.train,

@@ -217,7 +217,7 @@ class TestNightly:
         assert run("nightly", copy, *night).json["version"] == 4
         before = listing(copy)
         message = error_of(run("nightly", copy, folder / "night2.changes", "--onto", "base", "--json"), 1)
-        assert "is to follow snapshot 'base' (version 1), but snapshot 'night1' (version 3) is in force" in message
+        assert "is to follow snapshot 'base' (version 1), but snapshot 'night1' (version 3) is current" in message
         again = run("nightly", copy, *night)
         assert (again.code, again.json["unchanged"]) == (0, True)
         assert listing(copy) == before

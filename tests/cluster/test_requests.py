@@ -22,7 +22,7 @@ from dkge_dist.cluster.requests import (
     VALUES,
     WRITE,
     ErrorCode,
-    answer_request,
+    RequestHandler,
     pull_request,
     push_request,
     read_error,
@@ -59,7 +59,7 @@ def arrived(message: Message) -> Received:
 
 
 def ask(server: ShardServer, request: Message, attempt: str = "now") -> Received:
-    return arrived(answer_request(server, attempt, arrived(request), allocate))
+    return arrived(RequestHandler(server).answer(attempt, arrived(request), allocate))
 
 
 def refused(server: ShardServer, request: Message) -> str:
@@ -162,8 +162,11 @@ def raw(kind: int, tags: Sequence[int], arrays: Sequence[Any], integers: tuple[i
         (raw(PULL, [PATCH_VALUES], [ONES]), f"pull: unexpected array with tag {PATCH_VALUES}"),
         (raw(PULL, [ROWS, ROWS], [SOME, SOME]), "pull: unexpected array with tag 0"),
         (raw(PULL, [], [], (0, 0, 1)), "pull: rank 1 of 1"),
-        (raw(PUSH, [ROWS], [SOME]), r"push: rows of \[.*KNOWLEDGE.*\] with values of \[\]"),
-        (raw(PUSH, [VALUES], [ONES]), r"push: rows of \[\] with values of"),
+        (raw(PUSH, [ROWS], [SOME]), "push: rows of 1 fields, values of 0"),
+        (
+            raw(PUSH, [VALUES], [ONES]),
+            r"push: field knowledge: values are float32 of shape \(3, 5\), not after their rows",
+        ),
         (raw(PUSH, [ROWS + JOINT, VALUES + JOINT], [SOME, ONES]), "push: field joint is not trained"),
         (raw(PUSH, [LATE, LATE], [SOME, SOME]), f"push: unexpected array with tag {LATE}"),
         (raw(PUSH, [], [], (-1, 0, 0)), "push: step -1"),
@@ -185,9 +188,22 @@ def test_a_field_that_the_shard_was_not_given_is_refused(server: ShardServer) ->
 
 
 def test_an_attempt_that_is_over_has_a_code(server: ShardServer) -> None:
-    code, text = read_error(ask(server, pull_request({Field.KNOWLEDGE: SOME}, 0, None), "before"))
-    assert code == ErrorCode.STALE_ATTEMPT
-    assert text == "shard 0 belongs to another attempt by now"
+    handler, pull = RequestHandler(server), arrived(pull_request({Field.KNOWLEDGE: SOME}, 0, None))
+    stale = (ErrorCode.STALE_ATTEMPT, "shard 0 belongs to another attempt by now")
+    assert read_error(arrived(handler.answer("before", pull, allocate))) == stale
+    assert handler.answer("now", pull, allocate).kind == ANSWER
+    server.open("later", 1, START)
+    assert read_error(arrived(handler.answer("now", pull, allocate))) == stale
+
+
+def test_every_attempt_has_limits_of_its_own(server: ShardServer) -> None:
+    handler = RequestHandler(server)
+    write = arrived(write_request(Field.JOINT, SOME, ONES, False))
+    assert handler.answer("now", write, allocate).kind == ANSWER
+    server.open("later", 2, START._replace(dim=4))
+    assert read_error(arrived(handler.answer("later", write, allocate)))[0] == ErrorCode.INVALID_REQUEST
+    push = arrived(push_request(0, 2, {}, OPTIMIZER, {}))
+    assert read_error(arrived(handler.answer("later", push, allocate)))[1] == "push: rank 2 of 2"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from dkge_dist.training.progress import StoppedError
 from dkge_dist.types import DkgeError
 from tests.cli.running import Ended, dkge
 from tests.graphs import assert_sound, head, movies, write_tsv
-from tests.weights import load_history, load_weights
+from tests.models import load_history, load_vectors
 
 pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.timeout(600)]
 
@@ -141,7 +141,7 @@ def test_training_stopped_in_this_process_is_finished_by_two_workers(
     assert report["resumed"]
     assert (report["version"], report["epochs"], report["shards"], report["workers"]) == (2, 3, 2, 2)
     assert report["triples_per_second"] > 0
-    alone, both = (load_weights(Store.open(path), model(path)) for path in (trained_here["short"], store))
+    alone, both = (load_vectors(Store.open(path), model(path)) for path in (trained_here["short"], store))
     for kind in ("entities", "relations", "dense"):
         for name, values in getattr(both, kind).items():
             assert np.isfinite(values).all()

@@ -1,4 +1,4 @@
-"""Answers: the entities nearest to h* + r* or to t* − r*, against a sort over everybody."""
+"""Answers: the entities nearest to h* + r* or to t* − r*, against a sort over all entities."""
 
 from __future__ import annotations
 

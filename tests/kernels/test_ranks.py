@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dkge_dist.graph.diff import Change
@@ -30,10 +30,9 @@ def filtered_of(lists: list[list[int]]) -> FilteredCandidates:
     return FilteredCandidates(indptr, np.array([row for rows in lists for row in rows], ROW))
 
 
-@given(
-    st.integers(1, 70), st.integers(1, 45), st.integers(1, 150), st.booleans(), seeds, st.data()
-)  # fmt: skip
-def test_counts_equal_looking_at_every_candidate(
+@settings(max_examples=40)
+@given(st.integers(1, 70), st.integers(1, 45), st.integers(1, 150), st.booleans(), seeds, st.data())
+def test_counts_equal_a_scan_of_all_candidates(
     queries: int, dim: int, rows: int, coarse: bool, seed: int, data: st.DataObject
 ) -> None:
     """Coarse values have exact ties. Bounds are those of true rows, or anything."""

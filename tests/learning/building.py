@@ -38,7 +38,7 @@ LOSSES: list[tuple[Sampler, Loss]] = [
 
 
 def small_graph(seed: int = 0, sampling: Sampling = SAMPLING, triples: int = 160) -> TrainingGraph:
-    """Random triples over few entities, so that everybody is in some of them."""
+    """Random triples over few entities, so that each is in some of them."""
     columns = np.random.default_rng(seed).integers(0, [[ROWS], [RELATIONS], [ROWS]], (3, triples))
     return graph_of_rows([(int(h), int(r), int(t)) for h, r, t in columns.T], ROWS, RELATIONS, sampling)
 

@@ -41,12 +41,12 @@ def maker(
 ) -> BatchMaker[ObjectBatch]:
     """With ten negatives."""
     made = graph_of_rows(graph.triples, graph.rows, graph.relations, sampling)
-    everybody = np.arange(graph.rows, dtype=ROW)
+    every_row = np.arange(graph.rows, dtype=ROW)
     negatives = negatives_of(
         made,
         sampler,
         count=10,
-        candidates=everybody if candidates is None else candidates,
+        candidates=every_row if candidates is None else candidates,
         logq_correction=logq_correction,
     )
     return maker_of(made, negatives, hide)
@@ -63,7 +63,7 @@ def some_positions(count: int, seed: int) -> Array:
 def test_contexts_show_all_but_the_targets(
     sampler: Sampler, graph: RandomGraph, sampling: Sampling, seed: int, hide: bool
 ) -> None:
-    """Each end of a pair that only the batch links misses in the other's context; nobody else's is touched."""
+    """Each end of a pair that only the batch links misses in the other's context; no other context is touched."""
     assume(graph.triples)
     batches = maker(graph, sampling, sampler, hide)
     for again in range(2):
@@ -125,20 +125,20 @@ def test_bernoulli_negatives_are_unknown_unless_all_are_known(graph: RandomGraph
     assume(graph.triples)
     batches = maker(graph, Sampling(0, 4, 1), "bernoulli", True)
     batch = batches.make(some_positions(batches.triples.count, seed), np.random.default_rng(seed))
-    known, everybody = set(graph.triples), range(graph.rows)
+    known, entities = set(graph.triples), range(graph.rows)
     assert batch.shared.shape == (0,)
     assert batch.negative.shape == batch.corrupts_head.shape == batch.head.shape
     replaced = batch.entities.rows[batch.negative].tolist()
     for (head, relation, tail), other, at_head in zip(positives(batch), replaced, batch.corrupts_head, strict=True):
         made = (other, relation, tail) if at_head else (head, relation, other)
-        free = [e for e in everybody if (e, relation, tail) not in known or (head, relation, e) not in known]
+        free = [e for e in entities if (e, relation, tail) not in known or (head, relation, e) not in known]
         # With two free candidates or more of nine, 16 draws on each side practically never miss them all.
         assert made not in known or len(free) < 3
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_negatives_are_candidates(sampler: Sampler) -> None:
-    """Entities that are in the dictionary but not in the snapshot serve nobody."""
+    """Entities that are in the dictionary but not in the snapshot are never drawn."""
     graph = RandomGraph(40, 1, [(h, 0, h + 1) for h in range(19)])
     batches = maker(graph, Sampling(0, 4, 1), sampler, True, np.arange(20, dtype=ROW))
     seen: set[int] = set()
@@ -192,6 +192,21 @@ def test_half_of_the_shared_negatives_are_as_frequent_as_in_the_triples() -> Non
     assert (uniform == 0).sum() < 50
     assert abs((frequent == 0).mean() - 0.5) < 0.05
     assert frequent.max() < 50
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_negatives_of_a_graph_are_its_entities(sampler: Sampler) -> None:
+    """Those alive; head chances are worked out only where they are used."""
+    graph = graph_of_rows([(0, 0, 1), (0, 0, 2), (4, 1, 2)], 9, 2, Sampling(0, 4, 1), valid=[(6, 0, 1)])
+    negatives = NegativeSampling.of(graph, sampler, 5, True)
+    assert negatives.candidates.tolist() == [0, 1, 2, 4, 6]
+    assert (negatives.count, negatives.logq_correction, negatives.frequent.count) == (5, True, 3)
+    if sampler == "shared":
+        assert negatives.head_chance is None
+    else:
+        # Relation 0 has two tails a head and one head a tail: tph / (tph + hpt).
+        assert negatives.head_chance is not None
+        assert negatives.head_chance.tolist() == pytest.approx([2 / 3, 1 / 2])
 
 
 WORLDS = [1, 2, 3, 4]

@@ -84,8 +84,8 @@ def test_padded_equals_ragged_in_every_width_class(cap: int) -> None:
     model = Dkge(DIM, 2, 2, 0)
     hidden = HiddenPairs(*(np.array(side, ROW) for side in zip(*((h, t) for h, _, t in triples[::7]), strict=True)))
     made = [contexts_of(triples, rows, relations, Sampling(1, cap, 1), form) for form in FORMS]
-    everybody = rng.permutation(rows).astype(ROW)
-    batches = [entities.batch(everybody, hidden) for entities, _ in made]
+    shuffled = rng.permutation(rows).astype(ROW)
+    batches = [entities.batch(shuffled, hidden) for entities, _ in made]
     assert {block.rows_Bn.shape[1] for block in batches[1].contexts} >= {8, 16, 24, 32, 40}
     assert_same(*(vectors_and_gradients(model.entity, table_of(rows, DIM), batch) for batch in batches))
     kinds = [relation.batch(np.arange(relations, dtype=ROW)) for _, relation in made]

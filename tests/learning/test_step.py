@@ -42,7 +42,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def dense_joints(graph: TrainingGraph, model: Dkge, rows: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
-    """o* of everybody by the reference, from (entity ^k, entity ^c, relation ^k, relation ^c) in 64 bits."""
+    """o* of all objects by the reference, from (entity ^k, entity ^c, relation ^k, relation ^c) in 64 bits."""
     triples = to_list(graph.train)
     simple = reference.neighbours(triples)
     contexts = [reference.entity_context(simple, digests(ROWS), *SAMPLING, e) for e in range(ROWS)]

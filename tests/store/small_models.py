@@ -13,23 +13,23 @@ from dkge_dist.store.store import Store
 from dkge_dist.store.tables import save_table
 from dkge_dist.types import Field
 from tests.graphs import movies, write_changes
-from tests.weights import Weights
+from tests.models import ModelVectors
 
 DIM, BLOCK = 3, 16
 HISTORY = [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.25, "hits@10": 0.1}]
 ABOUT = ModelMetadata({"seed": 7}, {"hits@10": 0.1}, {"preset": "default", "epochs": 2, "device": "cpu"}, HISTORY)
 
 
-def some_weights(store: Store, seed: int = 0) -> Weights:
+def some_weights(store: Store, seed: int = 0) -> ModelVectors:
     """For all labels that the store knows."""
     rng = np.random.default_rng(seed)
     counts = [len(names) for names in store.dictionaries(store.head())]
     kinds = [{field: rng.normal(size=(count, DIM)).astype(np.float32) for field in Field} for count in counts]
     dense = {"entity.gate.logits": rng.normal(size=DIM).astype(np.float32), "w": np.ones((DIM, DIM), np.float32)}
-    return Weights(kinds[0], kinds[1], dense)
+    return ModelVectors(kinds[0], kinds[1], dense)
 
 
-def saved(store: Store, weights: Weights, snapshot: int = 1) -> ModelEntry:
+def saved(store: Store, weights: ModelVectors, snapshot: int = 1) -> ModelEntry:
     with store.storage.staging() as staging:
         entities = {field: save_table(staging, values, BLOCK) for field, values in weights.entities.items()}
         tables = (entities, save_small(staging, weights.relations))

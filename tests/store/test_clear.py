@@ -17,6 +17,7 @@ from dkge_dist import api
 from dkge_dist.store.history import clear
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
+from dkge_dist.types import UsageError
 from tests.graphs import LEARN, assert_same_vectors, assert_sound, dense, everything, listing, vectors, write_tsv
 from tests.store.nights import current, night, numbers
 
@@ -85,10 +86,10 @@ class TestClear:
         assert_sound(store)
 
     @pytest.mark.parametrize("keep", [1, 2, 3])
-    def test_whatever_was_in_force_at_a_kept_version_is_kept(self, store: Path, keep: int) -> None:
-        in_force = {v: Store.open(store).manifest(v).current.model for v in range(7 - keep, 7)}
+    def test_whatever_was_current_at_a_kept_version_is_kept(self, store: Path, keep: int) -> None:
+        current_model = {v: Store.open(store).manifest(v).current.model for v in range(7 - keep, 7)}
         api.gc(store, keep=keep, grace_hours=0)
-        for version, model in in_force.items():
+        for version, model in current_model.items():
             assert numbers(store, version)["version"] == model
 
     def test_a_kept_rollback(self, store: Path) -> None:
@@ -156,7 +157,7 @@ class TestClear:
         assert_sound(store)
 
     def test_branches_that_a_rollback_made(self, store: Path) -> None:
-        """The model in force stands on one branch, the snapshot on another: the way between them is needed."""
+        """The current model stands on one branch, the current snapshot on another: the changes between are needed."""
         api.ingest(store, write_tsv(store.parent / "other.tsv", dense(500, seed=8)), force=True)
         api.update(store)
         api.rollback(store, 4)
@@ -214,7 +215,7 @@ class TestClear:
         assert_sound(store)
 
     def test_while_a_training_learns(self, store: Path) -> None:
-        """Whoever gives way, what is in force afterwards can be read."""
+        """Whichever gives way, what is current afterwards can be read."""
 
         def between(done: float, words: str) -> None:
             if 7 not in Store.open(store).versions():
@@ -265,7 +266,7 @@ class TestClear:
     def test_an_empty_folder_is_no_store(self, tmp_path: Path) -> None:
         with pytest.raises(StoreError, match="no store here yet"):
             api.gc(tmp_path, keep=1)
-        with pytest.raises(StoreError, match="at least one version"):
+        with pytest.raises(UsageError, match="at least one version"):
             api.gc(tmp_path, keep=0)
 
 

@@ -98,8 +98,8 @@ def test_a_change_to_another_snapshot(tmp_path: Path, store: Path, added: int) -
     assert api.ingest(store, source, force=True)["counts"] == {"already_absent": 7}
 
 
-def test_a_change_to_a_snapshot_that_is_not_in_force_any_more(tmp_path: Path, store: Path) -> None:
-    """The night after a night that was rolled back: both are named, the one in force and the one that it fits."""
+def test_a_change_to_a_snapshot_that_is_not_current_any_more(tmp_path: Path, store: Path) -> None:
+    """The night after a night that was rolled back: both are named, the current one and the one that it fits."""
     api.ingest(store, write_changes(tmp_path / "night1.changes", movies(6, first=200)))
     api.rollback(store, 1)
     before = listing(store)

@@ -27,7 +27,7 @@ def rows_of_labels(store: Path) -> list[list[str]]:
 
 
 class TestRollback:
-    def test_moves_what_is_in_force_and_loses_nothing(self, store: Path) -> None:
+    def test_moves_what_is_current_and_loses_nothing(self, store: Path) -> None:
         before = {version: numbers(store, version) for version in (2, 4, 6)}
         files = listing(store)
         report = api.rollback(store, 4)

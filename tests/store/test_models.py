@@ -15,11 +15,11 @@ from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
 from dkge_dist.types import Field
 from tests.graphs import assert_sound, everything, head, listing, movies, write_tsv
+from tests.models import ModelVectors, load_history, load_vectors
 from tests.store.small_models import ABOUT, HISTORY, night, publish, saved, some_weights
-from tests.weights import Weights, load_history, load_weights
 
 
-def assert_equal(one: Weights, other: Weights) -> None:
+def assert_equal(one: ModelVectors, other: ModelVectors) -> None:
     for name in ("entities", "relations", "dense"):
         left, right = getattr(one, name), getattr(other, name)
         assert left.keys() == right.keys()
@@ -35,7 +35,7 @@ def test_what_is_published_is_loaded(graph: Path) -> None:
     assert found == published == again.head()
     assert (found.version, found.model.snapshot, found.model.parent) == (2, 1, None)
     assert (found.current.snapshot, found.current.model) == (1, 2)
-    assert_equal(load_weights(again, found.model), weights)
+    assert_equal(load_vectors(again, found.model), weights)
     assert load_history(again, found.model) == HISTORY
     assert (found.model.settings, found.model.metrics, found.model.facts) == (
         ABOUT.settings,
@@ -61,13 +61,13 @@ def test_log_shows_models_among_snapshots(model: Path) -> None:
 
 
 def test_an_ingest_after_training_keeps_the_current_model(model: Path) -> None:
-    before = load_weights(Store.open(model), Store.open(model).find_model().model)
+    before = load_vectors(Store.open(model), Store.open(model).find_model().model)
     night(model, 1)
     store = Store.open(model)
     current = head(model).current
     assert (current.snapshot, current.model) == (3, 2)
     assert store.find_model().version == 2
-    assert_equal(load_weights(store, store.find_model().model), before)
+    assert_equal(load_vectors(store, store.find_model().model), before)
     assert head(model).snapshot.parent == 1
     night(model, 2)
     assert head(model).snapshot.parent == 3
@@ -104,7 +104,7 @@ def test_a_model_is_published_on_top_of_what_came_meanwhile(
     found = Store.open(graph).find_model()
     assert found == published
     assert (found.current.snapshot, found.model.snapshot) == (1 + others, 1)
-    assert_equal(load_weights(Store.open(graph), found.model), weights)
+    assert_equal(load_vectors(Store.open(graph), found.model), weights)
     # The dictionary of the version is that of the newest snapshot, not of the one that was learnt.
     assert len(Store.open(graph).dictionaries(found)[0]) > weights.entities[Field.JOINT].shape[0]
     assert_sound(graph)

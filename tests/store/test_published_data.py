@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from dkge_dist import api
 from tests.graphs import assert_sound
-
-DATA = Path(os.environ.get("DKGE_DATA", Path(__file__).parents[3] / "shared" / "data"))
 
 # By snapshot: entities, relations, train, added, deleted, valid and test triples that are in train too.
 PUBLISHED = {
@@ -27,12 +24,11 @@ PUBLISHED = {
 }
 
 
-@pytest.mark.skipif(not DATA.is_dir(), reason="the published data is not at hand (DKGE_DATA names its folder)")
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_snapshots_and_their_diffs(tmp_path: Path, name: str) -> None:
+def test_snapshots_and_their_diffs(tmp_path: Path, published_data: Path, name: str) -> None:
     store = tmp_path / "store"
     for number, expected in enumerate(PUBLISHED[name], 1):
-        report = api.ingest(store, DATA / name / f"snapshot{number}")
+        report = api.ingest(store, published_data / name / f"snapshot{number}")
         leaks = (report["counts"].get("valid_in_train", 0), report["counts"].get("test_in_train", 0))
         keys = ("entities", "relations", "train", "added", "deleted")
         assert (*(report[key] for key in keys), *leaks) == expected

@@ -21,7 +21,7 @@ UPDATES_AT_ONCE = """
 import json, os, sys, time
 from pathlib import Path
 import dkge_dist
-from dkge_dist.api.updating import update
+from dkge_dist.api import update
 from dkge_dist.types import DkgeError
 folder, store = Path(sys.argv[1]), sys.argv[2]
 

@@ -151,7 +151,7 @@ class TableContract(RankContract, ABC):
     @pytest.mark.parametrize("seed", range(6))
     def test_any_sequence_of_calls_gives_the_rows_of_one_shard(self, table: Table, shard: Shard, seed: int) -> None:
         """The next batch is prefetched before this one is pulled, before its push, after it, or not at all; pulls
-        without a push, writes and tickets that nobody uses are in between."""
+        without a push, writes and unused tickets are in between."""
         rng = np.random.default_rng(seed)
         batches = overlapping_batches(rng, 25)
         tickets: dict[int, int] = {}

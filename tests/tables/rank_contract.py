@@ -61,9 +61,9 @@ class RankContract:
         table.write(Field.JOINT, EVERY_ROW, random_vectors(rng, ROWS))
         queries = random_vectors(rng, ROWS)
         bound = table.distances(queries, np.arange(ROWS + 1, dtype=OFFSET), EVERY_ROW)
-        everybody = FilteredCandidates(np.zeros(ROWS + 1, OFFSET), rows_of())
+        unfiltered = FilteredCandidates(np.zeros(ROWS + 1, OFFSET), rows_of())
         for candidates in (EVERY_ROW, EVERY_ROW[::2].copy()):
-            _, equal = table.count_closer(queries, bound, candidates, everybody)
+            _, equal = table.count_closer(queries, bound, candidates, unfiltered)
             assert (equal[candidates] == 1).all()
 
     def test_no_candidates_are_never_closer(self, table: Table) -> None:

@@ -1,4 +1,4 @@
-"""Checkpoint files of a table: whole whoever writes them, and what cannot be written or read is named."""
+"""Checkpoint files of a table: whole however many shards write them, and what cannot be written or read is named."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nearest rows, some rows and some queries at a time, against a sort over everybody."""
+"""The nearest rows, some rows and some queries at a time, against a sort over all rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests import reference
 @given(
     st.integers(1, 60), st.integers(1, 5), st.integers(1, 70), st.integers(1, 20), st.integers(0, 10**6), st.booleans()
 )
-def test_equal_to_a_sort_over_everybody(
+def test_equal_to_a_sort_over_all_rows(
     rows: int, queries: int, top: int, at_once: int, seed: int, all_alive: bool
 ) -> None:
     """Whole numbers, so that sums are exact and many are equal: of those the smaller row comes first."""
@@ -51,10 +51,10 @@ def test_how_many_rows_are_held_at_once_does_not_matter(at_once: int, monkeypatc
     rng = np.random.default_rng(0)
     table = rng.normal(size=(100, 20)).astype(np.float32)
     query = rng.normal(size=(4, 20)).astype(np.float32)
-    everybody = np.arange(100, dtype=ROW)
-    whole = nearest(query, table, everybody, 10)
+    every_row = np.arange(100, dtype=ROW)
+    whole = nearest(query, table, every_row, 10)
     monkeypatch.setattr(module, "ROWS_AT_ONCE", at_once)
-    some = nearest(query, table, everybody, 10)
+    some = nearest(query, table, every_row, 10)
     assert np.array_equal(some.rows, whole.rows)
     assert np.array_equal(some.distances, whole.distances)
 

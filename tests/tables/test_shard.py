@@ -69,7 +69,7 @@ def test_a_write_keeps_the_optimizer_state_and_a_reset_forgets_it(shard: Shard) 
 
 
 def test_no_rows(shard: Shard) -> None:
-    nobody = np.empty(0, ROW)
-    shard.step(Field.KNOWLEDGE, nobody, np.empty((0, DIM), np.float32), ADAGRAD)
-    assert shard.gather(Field.KNOWLEDGE, nobody).shape == (0, DIM)
+    no_rows = np.empty(0, ROW)
+    shard.step(Field.KNOWLEDGE, no_rows, np.empty((0, DIM), np.float32), ADAGRAD)
+    assert shard.gather(Field.KNOWLEDGE, no_rows).shape == (0, DIM)
     assert all(np.array_equal(shard.values[field], START.whole()[field]) for field in Field)

@@ -17,10 +17,10 @@ from dkge_dist import api
 from dkge_dist.store.store import Store
 from dkge_dist.store.trainings import Trainings
 from dkge_dist.training.checkpoints import Checkpoints
-from dkge_dist.training.trainer import StoppedError
+from dkge_dist.training.progress import StoppedError
 from dkge_dist.types import DkgeError
 from tests.graphs import assert_sound, movies, write_tsv
-from tests.weights import load_weights
+from tests.models import load_vectors
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -305,7 +305,7 @@ def test_a_training_that_was_killed_while_it_saved_ends_where_an_undisturbed_one
         report = api.train(store, settings=settings)
         assert report["resumed"] == (name == "killed")
         opened = Store.open(store)
-        learnt = load_weights(opened, opened.find_model().model)
+        learnt = load_vectors(opened, opened.find_model().model)
         tables.append({**learnt.dense, **{f"e-{k}": v for k, v in learnt.entities.items()}, **learnt.relations})
         assert opened.find_model().model.metrics == report["valid"]
     assert all(tables[0][key].tobytes() == tables[1][key].tobytes() for key in tables[0])

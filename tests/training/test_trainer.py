@@ -5,129 +5,38 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from dkge_dist.api.training import Prepared, prepare
 
-from dkge_dist import api
-from dkge_dist.config import Settings, load_settings
-from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.learning.batches import Batch, BatchMaker
-from dkge_dist.learning.encode import joint_of
-from dkge_dist.store.store import Store
-from dkge_dist.tables.shard import TRAINED
+from dkge_dist.learning.contexts import ObjectBatch
 from dkge_dist.tables.table import LocalTable
 from dkge_dist.training.checkpoints import Checkpoints
-from dkge_dist.training.learner import Learner
-from dkge_dist.training.trainer import DivergedError, Listener, Measure, Progress, StoppedError, Trainer
-from dkge_dist.types import Array, DkgeError, Field, Split
-from tests.graphs import Chain, Labelled, assert_sound, head, movies, write_tsv
-from tests.weights import load_history, load_weights
+from dkge_dist.training.progress import DivergedError, StoppedError, TrainProgress
+from dkge_dist.training.trainer import Trainer
+from dkge_dist.types import Array, DkgeError, Field
+from tests.graphs import Labelled, movies
+from tests.training.building import (
+    BATCHES,
+    PAPER,
+    TRAIN,
+    VALID,
+    Clock,
+    ScriptedMonitor,
+    ScriptedValidation,
+    State,
+    run,
+    same,
+    state,
+    trainer,
+    untimed,
+)
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-TRAIN, VALID = movies(100), [("title1", "director", "person2"), ("title2", "actor", "person9")]
-SMALL = [
-    "model.dim=6", "context.cap=5", "train.batch_size=30", "train.negatives=8", "train.max_epochs=3",
-    "train.eval_every=1", "train.patience=0",
-]  # fmt: skip
-BATCHES = 4  # an epoch: 100 triples, 30 a batch
-PAPER = [
-    "train.sampler=bernoulli", "train.loss=margin", "train.margin=3", "train.optimizer=sgd",
-    "train.learning_rate=0.01", "train.dense_learning_rate=null", "train.schedule=constant",
-]  # fmt: skip
-State = dict[str, np.ndarray]
-
-
-class Clock:
-    """Stands still unless it is told to go."""
-
-    def __init__(self, now: float = 100.0) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@dataclass
-class Scripted:
-    """A validation that says what it was told to."""
-
-    hits: list[float]
-    rows: Array = field(default_factory=lambda: np.arange(3, dtype=np.int32))
-    asked: int = 0
-
-    def measure(self, entities: Array, relations: Array) -> dict[str, float]:
-        assert entities.shape == (3, 6)
-        self.asked += 1
-        return {"hits@10": self.hits[self.asked - 1], "mrr": float(self.asked)}
-
-
-def settings_of(words: Iterable[str] = ()) -> Settings:
-    return load_settings(None, [*SMALL, *words])
-
-
-def prepared(words: Iterable[str] = (), train: list[Labelled] = TRAIN, valid: list[Labelled] = VALID) -> Prepared:
-    made = Chain()
-    made.splits({Split.TRAIN: train, Split.VALID: valid})
-    entities, relations = (Dictionary(names.grown, names.noun) for names in made.names)
-    return prepare(made.snapshot, (entities, relations), settings_of(words), torch.device("cpu"))
-
-
-def trainer(
-    folder: Path,
-    words: Iterable[str] = (),
-    made: Prepared | None = None,
-    validation: Measure | None = None,
-    listener: Listener | None = None,
-    clock: Callable[[], float] = time.monotonic,
-) -> Trainer:
-    """As a new process would make it: nothing is shared with another one but the folder."""
-    made, settings = made or prepared(words), settings_of(words)
-    return Trainer(
-        made.maker, made.learner, validation or made.validation, Checkpoints(folder), settings.train, settings.seed,
-        listener, clock,
-    )  # fmt: skip
-
-
-def run(one: Trainer) -> Progress:
-    return one.run()
-
-
-def state(learner: Learner) -> State:
-    """Every number that training moves."""
-    found = {name: value.detach().numpy().copy() for name, value in learner.model.state_dict().items()}
-    for kind, table in zip(("entities", "relations"), learner.tables, strict=True):
-        assert isinstance(table, LocalTable)
-        for name in TRAINED:
-            found[f"{kind}-{name}"] = table.shard.values[name].copy()
-            found[f"{kind}-{name}-state"] = table.shard.state[name].copy()
-    for number, value in learner.dense.state_dict()["state"].items():
-        found |= {f"{number}-{name}": v.numpy().copy() for name, v in value.items() if isinstance(v, torch.Tensor)}
-    return found
-
-
-def same(one: State, other: State) -> bool:
-    return one.keys() == other.keys() and all(one[name].tobytes() == other[name].tobytes() for name in one)
-
-
-def untimed(progress: Progress) -> Progress:
-    """What does not depend on how fast the machine was."""
-    timed = ("seconds", "triples_per_second")
-    history = [{name: value for name, value in line.items() if name not in timed} for line in progress.history]
-    return replace(progress, seconds=0.0, history=history)
-
-
-def stop_after(batches: int) -> Listener:
-    left = iter(range(batches - 1, -1, -1))
-    return Listener(stop=lambda: next(left) == 0)
 
 
 @pytest.mark.parametrize("words", [[], PAPER, ["train.loss=self_adversarial", "train.margin=2"]])
@@ -158,7 +67,7 @@ def test_a_training_that_was_stopped_ends_where_an_undisturbed_one_does(
     folder = tmp_path / "stopped"
     for batches in stops:
         with pytest.raises(StoppedError, match=r"stopped in epoch \d; the same command goes on"):
-            run(trainer(folder, words, listener=stop_after(batches)))
+            run(trainer(folder, words, monitor=ScriptedMonitor(batches)))
     resumed = trainer(folder, words)
     assert untimed(run(resumed)) == untimed(expected)
     assert same(state(resumed.learner), state(undisturbed.learner))
@@ -172,7 +81,7 @@ def test_a_training_that_was_stopped_at_random_with_checkpoints_all_the_time(tmp
     left = BATCHES * 3
     while left > 0:
         batches = int(chance.integers(1, 6))
-        one = trainer(tmp_path / "stopped", words, listener=stop_after(batches))
+        one = trainer(tmp_path / "stopped", words, monitor=ScriptedMonitor(batches))
         left -= batches
         if left >= 0:
             with pytest.raises(StoppedError):
@@ -183,19 +92,19 @@ def test_a_training_that_was_stopped_at_random_with_checkpoints_all_the_time(tmp
 
 
 def test_every_triple_is_learnt_once_an_epoch_in_another_order(tmp_path: Path) -> None:
-    made = prepared()
+    one = trainer(tmp_path)
     seen: list[list[tuple[int, int, int]]] = []
 
-    class Recording(BatchMaker):
-        def make(self, positions: Array, rng: np.random.Generator) -> Batch:
-            seen.append([(int(h), int(r), int(t)) for h, r, t in zip(*self.train.take(positions), strict=True)])
+    class Recording(BatchMaker[ObjectBatch]):
+        def make(self, positions: Array, rng: np.random.Generator) -> Batch[ObjectBatch]:
+            seen.append([(int(h), int(r), int(t)) for h, r, t in zip(*self.triples.take(positions), strict=True)])
             return super().make(positions, rng)
 
-    made.maker.__class__ = Recording
-    run(trainer(tmp_path, made=made))
+    one.maker.__class__ = Recording
+    run(one)
     assert [len(batch) for batch in seen] == [30, 30, 30, 10] * 3
     epochs = [list(chain(*seen[first : first + BATCHES])) for first in range(0, len(seen), BATCHES)]
-    every = sorted(zip(*(column.tolist() for column in made.maker.train), strict=True))
+    every = sorted(zip(*(column.tolist() for column in one.maker.triples), strict=True))
     assert [sorted(epoch) for epoch in epochs] == [every] * 3
     assert epochs[0] != epochs[1] != epochs[2]
 
@@ -209,7 +118,7 @@ def test_training_learns(tmp_path: Path) -> None:
 
 def test_it_stops_when_patience_is_at_an_end(tmp_path: Path) -> None:
     words = ["train.max_epochs=20", "train.patience=3"]
-    validation = Scripted([0.1, 0.3, 0.2, 0.3, 0.25, 0.9])
+    validation = ScriptedValidation([0.1, 0.3, 0.2, 0.3, 0.25, 0.9])
     progress = run(trainer(tmp_path, words, validation=validation))
     assert (progress.epoch, validation.asked) == (5, 5)
     assert progress.best == {"hits@10": 0.3, "mrr": 2.0}
@@ -220,8 +129,8 @@ def test_patience_is_counted_in_validations_and_over_a_stop(tmp_path: Path) -> N
     words = ["train.max_epochs=20", "train.patience=2", "train.eval_every=2"]
     hits = [0.1, 0.3, 0.2, 0.1, 0.9]
     with pytest.raises(StoppedError):
-        run(trainer(tmp_path, words, validation=Scripted(hits), listener=stop_after(6 * BATCHES + 1)))
-    later = Scripted(hits, asked=3)
+        run(trainer(tmp_path, words, validation=ScriptedValidation(hits), monitor=ScriptedMonitor(6 * BATCHES + 1)))
+    later = ScriptedValidation(hits, asked=3)
     progress = run(trainer(tmp_path, words, validation=later))
     assert (progress.epoch, later.asked) == (8, 4)
     assert progress.best["hits@10"] == 0.3
@@ -229,13 +138,13 @@ def test_patience_is_counted_in_validations_and_over_a_stop(tmp_path: Path) -> N
 
 
 def test_without_patience_it_goes_to_the_end(tmp_path: Path) -> None:
-    progress = run(trainer(tmp_path, ["train.max_epochs=6"], validation=Scripted([0.5, *[0.1] * 5])))
+    progress = run(trainer(tmp_path, ["train.max_epochs=6"], validation=ScriptedValidation([0.5, *[0.1] * 5])))
     assert progress.epoch == 6
 
 
 def test_it_ends_with_the_best_and_not_the_last(tmp_path: Path) -> None:
     words = ["train.schedule=constant", "train.max_epochs=5"]
-    one = trainer(tmp_path / "one", words, validation=Scripted([0.1, 0.5, 0.2, 0.5, 0.3]))
+    one = trainer(tmp_path / "one", words, validation=ScriptedValidation([0.1, 0.5, 0.2, 0.5, 0.3]))
     progress = run(one)
     assert progress.epoch == 5
     assert progress.best == {"hits@10": 0.5, "mrr": 2.0}
@@ -246,45 +155,37 @@ def test_it_ends_with_the_best_and_not_the_last(tmp_path: Path) -> None:
 
 def run_without_best(one: Trainer) -> None:
     """To the end, whatever validation says."""
-    one.validation = Scripted([float(epoch) for epoch in range(100)])
+    one.validation = ScriptedValidation([float(epoch) for epoch in range(100)])
     run(one)
 
 
 def test_an_end_between_validations_is_validated_too(tmp_path: Path) -> None:
-    validation = Scripted([0.2, 0.4])
+    validation = ScriptedValidation([0.2, 0.4])
     progress = run(trainer(tmp_path, ["train.max_epochs=3", "train.eval_every=2"], validation=validation))
     assert [line.get("hits@10") for line in progress.history] == [None, 0.2, 0.4]
     assert progress.best["hits@10"] == 0.4
 
 
 def test_what_validation_sees_is_what_the_model_says_now(tmp_path: Path) -> None:
-    made = prepared()
+    monitor = ScriptedMonitor()
+    one = trainer(tmp_path, monitor=monitor)
     seen: list[dict[str, float]] = []
 
-    def again(line: dict[str, Any]) -> None:
-        learner, contexts = made.learner, (made.maker.entities, made.maker.relations)
-        entities = joint_of(learner.model.entity, learner.tables[0], contexts[0], made.validation.rows)
-        relations = joint_of(learner.model.relation, learner.tables[1], contexts[1], np.arange(2, dtype=np.int32))
-        seen.append(made.validation.measure(entities, relations))
+    def again() -> None:
+        entities = one.learner.entities.joint(one.maker.entities, one.validation.rows)
+        relations = one.learner.relations.joint(one.maker.relations, np.arange(2, dtype=np.int32))
+        seen.append(one.validation.measure(entities, relations))
 
-    progress = run(trainer(tmp_path, made=made, listener=Listener(on_epoch=again)))
+    monitor.on_epoch = again
+    progress = run(one)
     assert len(seen) == 3
     assert all(found.items() <= line.items() for found, line in zip(seen, progress.history, strict=True))
-
-
-def ticking(clock: Clock, seconds: float) -> Listener:
-    """A second hand that goes on with every batch."""
-
-    def tick(done: float, words: str) -> None:
-        clock.now += seconds
-
-    return Listener(on_batch=tick)
 
 
 def test_a_limit_in_seconds_plans_the_epochs_that_fit(tmp_path: Path) -> None:
     clock = Clock()
     words = ["train.max_epochs=50", "train.max_seconds=18"]
-    progress = run(trainer(tmp_path, words, listener=ticking(clock, 1.0), clock=clock))
+    progress = run(trainer(tmp_path, words, monitor=ScriptedMonitor(clock=clock), clock=clock))
     # Four seconds an epoch: four of them fit, and the schedule got to its end.
     assert (progress.epochs_planned, progress.epoch) == (4, 4)
     assert progress.seconds == 16
@@ -293,34 +194,26 @@ def test_a_limit_in_seconds_plans_the_epochs_that_fit(tmp_path: Path) -> None:
 
 def test_a_limit_that_ends_within_the_first_epoch(tmp_path: Path) -> None:
     clock = Clock()
-    heard: list[float] = []
-    listener = ticking(clock, 1.0)
-    tick = listener.on_batch
-
-    def on_batch(done: float, words: str) -> None:
-        heard.append(done)
-        tick(done, words)
-
-    validation = Scripted([0.5])
+    monitor, validation = ScriptedMonitor(clock=clock), ScriptedValidation([0.5])
     words = ["train.max_epochs=50", "train.max_seconds=2"]
-    progress = run(trainer(tmp_path, words, None, validation, replace(listener, on_batch=on_batch), clock))
+    progress = run(trainer(tmp_path, words, validation=validation, monitor=monitor, clock=clock))
     # What a batch took is known with the next one: three batches, and what was learnt is validated.
-    assert len(heard) == 3
+    shares = [share for share, _ in monitor.heard]
+    assert len(shares) == 3
     assert (progress.epoch, validation.asked) == (1, 1)
     assert progress.best["hits@10"] == 0.5
-    assert heard == sorted(heard)
-    assert heard[-1] == 1.0
+    assert shares == sorted(shares)
+    assert shares[-1] == 1.0
 
 
 def test_a_limit_holds_over_stops(tmp_path: Path) -> None:
     words = ["train.max_epochs=50", "train.max_seconds=10"]
     clock = Clock(1000.0)
-    listener = ticking(clock, 1.0)
     with pytest.raises(StoppedError):
-        run(trainer(tmp_path, words, listener=replace(listener, stop=stop_after(6).stop), clock=clock))
+        run(trainer(tmp_path, words, monitor=ScriptedMonitor(6, clock), clock=clock))
     # The machine was off for a long time; another clock starts anywhere.
     clock = Clock(5.0)
-    progress = run(trainer(tmp_path, words, listener=ticking(clock, 1.0), clock=clock))
+    progress = run(trainer(tmp_path, words, monitor=ScriptedMonitor(clock=clock), clock=clock))
     assert progress.epochs_planned == 2
     assert progress.epoch == 2
     assert 6 <= progress.seconds <= 10
@@ -329,13 +222,15 @@ def test_a_limit_holds_over_stops(tmp_path: Path) -> None:
 def test_time_that_validation_takes_counts(tmp_path: Path) -> None:
     clock = Clock()
 
-    class Slow(Scripted):
+    class Slow(ScriptedValidation):
         def measure(self, entities: Array, relations: Array) -> dict[str, float]:
             clock.now += 30
             return super().measure(entities, relations)
 
     words = ["train.max_epochs=50", "train.max_seconds=100"]
-    progress = run(trainer(tmp_path, words, validation=Slow([0.1] * 50), listener=ticking(clock, 1.0), clock=clock))
+    progress = run(
+        trainer(tmp_path, words, validation=Slow([0.1] * 50), monitor=ScriptedMonitor(clock=clock), clock=clock)
+    )
     assert progress.epoch == 3
     assert progress.seconds >= 100
 
@@ -349,7 +244,7 @@ def test_time_that_runs_out_after_an_epoch_still_gets_its_last_epoch_validated(t
             clock.now += 1
             return clock.now
 
-        validation = Scripted([0.1] * 50)
+        validation = ScriptedValidation([0.1] * 50)
         words = ["train.max_epochs=9", f"train.max_seconds={limit}", "train.eval_every=3", "train.batch_size=100"]
         progress = run(trainer(tmp_path / str(limit), words, validation=validation, clock=read))
         assert "hits@10" in progress.history[-1], limit
@@ -364,26 +259,26 @@ def test_a_clock_that_stands_still_and_limits_without_end(tmp_path: Path, limit:
 
 def test_no_batch_is_being_made_while_validation_uses_the_contexts(tmp_path: Path) -> None:
     """Time runs out in the middle of an epoch, when the next batch is on its way already."""
-    made = prepared(["train.max_seconds=1"])
     busy = threading.Event()
 
-    class Slow(BatchMaker):
-        def make(self, positions: Array, rng: np.random.Generator) -> Batch:
+    class Slow(BatchMaker[ObjectBatch]):
+        def make(self, positions: Array, rng: np.random.Generator) -> Batch[ObjectBatch]:
             busy.set()
             time.sleep(0.05)
             batch = super().make(positions, rng)
             busy.clear()
             return batch
 
-    class Watching(Scripted):
+    class Watching(ScriptedValidation):
         def measure(self, entities: Array, relations: Array) -> dict[str, float]:
             assert not busy.is_set()
             return super().measure(entities, relations)
 
-    made.maker.__class__ = Slow
-    clock = Clock()
-    validation = Watching([0.5])
-    run(trainer(tmp_path, ["train.max_seconds=1"], made, validation, ticking(clock, 1.0), clock))
+    clock, validation = Clock(), Watching([0.5])
+    monitor = ScriptedMonitor(clock=clock)
+    one = trainer(tmp_path, ["train.max_seconds=1"], validation=validation, monitor=monitor, clock=clock)
+    one.maker.__class__ = Slow
+    run(one)
     assert validation.asked == 1
 
 
@@ -392,17 +287,18 @@ HUGE = ["train.learning_rate=1e6", "train.dense_learning_rate=1e6", *PAPER[:4], 
 
 def test_numbers_that_are_none_end_the_training_with_the_last_checkpoint_kept(tmp_path: Path) -> None:
     words = [*HUGE, "train.batch_size=3", "train.checkpoint_seconds=0"]
-    made = prepared(words)
+    monitor = ScriptedMonitor()
+    one = trainer(tmp_path, words, monitor=monitor)
     good: list[State] = []
-    listener = Listener(on_batch=lambda done, words: good.append(state(made.learner)))
+    monitor.on_batch = lambda: good.append(state(one.learner))
     with pytest.raises(DivergedError, match=r"epoch 1, batch \d+: training diverged.*train\.learning_rate") as caught:
-        run(trainer(tmp_path, words, made, listener=listener))
-    assert same(state(made.learner), good[-1])
+        run(one)
+    assert same(state(one.learner), good[-1])
     kept = Checkpoints(tmp_path).load("last")
     assert kept is not None
     assert str(kept[0]) in str(caught.value)
     assert kept[1]["batch"] == len(good)
-    fresh = prepared(words).learner
+    fresh = trainer(tmp_path / "fresh", words).learner
     fresh.load(kept[0])
     assert same(state(fresh), good[-1])
 
@@ -422,7 +318,8 @@ def test_a_first_epoch_without_any_loss_is_no_yardstick(tmp_path: Path) -> None:
     """With a margin of 0 all positives may be closer than their negatives at first, by chance."""
     words = [*PAPER, "train.margin=0"]
     one = trainer(tmp_path, words)
-    before = Progress(epoch=1, epochs_planned=3, history=[{"epoch": 1, "loss": 0.0, "triples_per_second": 1}])
+    before = TrainProgress(epoch=1, epochs_planned=3, history=[{"epoch": 1, "loss": 0.0, "triples_per_second": 1}])
+    one.checkpoints.folder.mkdir(parents=True, exist_ok=True)
     one.checkpoints.save("last", one.learner.save, asdict(before))
     progress = run(one)
     assert progress.epoch == 3
@@ -431,109 +328,66 @@ def test_a_first_epoch_without_any_loss_is_no_yardstick(tmp_path: Path) -> None:
 
 def test_a_graph_without_validation_triples(tmp_path: Path) -> None:
     words = ["train.patience=1", "train.max_epochs=4", "train.schedule=constant"]
-    made = prepared(words, valid=[])
-    assert made.validation.rows.shape == (0,)
-    progress = run(trainer(tmp_path / "one", words, made))
+    one = trainer(tmp_path / "one", words, graph=(TRAIN, []))
+    assert one.validation.rows.shape == (0,)
+    progress = run(one)
     assert (progress.epoch, progress.best) == (4, {})
     assert Checkpoints(tmp_path / "one").load("best") is None
-    scripted = trainer(tmp_path / "two", words, prepared(words, valid=[]))
+    scripted = trainer(tmp_path / "two", words, graph=(TRAIN, []))
     run_without_best(scripted)
-    assert same(state(made.learner), state(scripted.learner))
+    assert same(state(one.learner), state(scripted.learner))
 
 
 @pytest.mark.parametrize("words", [[], PAPER], ids=["default", "paper"])
 @pytest.mark.parametrize("triple", [("a", "r", "b"), ("a", "r", "a")], ids=["edge", "loop"])
 def test_a_single_train_triple(tmp_path: Path, words: list[str], triple: Labelled) -> None:
-    made = prepared(words, [triple], [])
-    start = state(made.learner)
-    progress = run(trainer(tmp_path, words, made))
+    one = trainer(tmp_path, words, graph=([triple], []))
+    start = state(one.learner)
+    progress = run(one)
     assert progress.epoch == 3
-    assert all(np.isfinite(value).all() for value in state(made.learner).values())
+    assert all(np.isfinite(value).all() for value in state(one.learner).values())
     if triple[0] != triple[2]:
-        assert not same(state(made.learner), start)
+        assert not same(state(one.learner), start)
 
 
 def test_a_relation_that_only_validation_knows(tmp_path: Path) -> None:
-    made = prepared(train=movies(60), valid=[("title1", "unheard", "person3"), ("newcomer", "actor", "person3")])
-    progress = run(trainer(tmp_path, made=made))
+    valid = [("title1", "unheard", "person3"), ("newcomer", "actor", "person3")]
+    one = trainer(tmp_path, graph=(movies(60), valid))
+    progress = run(one)
     assert progress.best.keys() == {"mr", "mrr", "hits@1", "hits@3", "hits@10"}
-    assert made.alive[1].shape == (3,)
-    made.learner.materialise((made.maker.entities, made.maker.relations), made.alive)
-    for table in made.learner.tables:
+    assert one.relations.shape == (3,)
+    every_row = np.arange(one.maker.entities.count, dtype=np.int32)
+    one.learner.materialise(one.maker.entities, one.maker.relations, every_row, one.relations)
+    for table in one.learner.tables:
         assert isinstance(table, LocalTable)
         joint = table.shard.values[Field.JOINT]
         assert np.isfinite(joint).all()
         assert np.abs(joint).sum(1).min() > 0
 
 
-def test_no_train_triples_is_an_error() -> None:
+def test_no_train_triples_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DkgeError, match="no train triples"):
-        prepared(train=[], valid=VALID)
+        trainer(tmp_path, graph=([], VALID))
 
 
-def words_heard(heard: list[tuple[float, str]]) -> None:
-    shares = [share for share, _ in heard]
+def test_the_monitor_hears_of_batches_and_epochs(tmp_path: Path) -> None:
+    monitor = ScriptedMonitor()
+    progress = run(trainer(tmp_path, monitor=monitor))
+    shares = [share for share, _ in monitor.heard]
+    assert len(shares) == 3 * BATCHES
     assert shares == sorted(shares)
     assert 0 < shares[0] < shares[-1] == 1.0
-    assert heard[0][1].startswith("epoch 1/3, loss ")
+    assert monitor.heard[0][1].startswith("epoch 1/3, loss ")
+    assert monitor.epochs == progress.history
+    assert [line["epoch"] for line in monitor.epochs] == [1, 2, 3]
+    json.dumps(monitor.epochs)
 
 
-def test_listeners_hear_of_batches_and_epochs(tmp_path: Path) -> None:
-    heard: list[tuple[float, str]] = []
-    lines: list[dict[str, Any]] = []
-    listener = Listener(on_batch=lambda share, words: heard.append((share, words)), on_epoch=lines.append)
-    progress = run(trainer(tmp_path, listener=listener))
-    assert len(heard) == 3 * BATCHES
-    words_heard(heard)
-    assert lines == progress.history
-    assert [line["epoch"] for line in lines] == [1, 2, 3]
-    json.dumps(lines)
-
-
-@pytest.fixture
-def graph(tmp_path: Path) -> Path:
-    api.ingest(tmp_path / "store", write_tsv(tmp_path / "base.tsv", movies(100)), name="first", valid=8, test=8)
-    return tmp_path / "store"
-
-
-def published(store: Path) -> dict[str, np.ndarray]:
-    opened = Store.open(store)
-    learnt = load_weights(opened, opened.find_model().model)
-    tables = (("e", learnt.entities), ("r", learnt.relations), ("d", learnt.dense))
-    return {f"{kind}-{name}": values for kind, group in tables for name, values in group.items()}
-
-
-def test_a_model_becomes_a_version_also_after_a_stop_and_another_night(graph: Path) -> None:
-    first = api.train(graph, settings=SMALL)
-    assert (first["version"], first["resumed"], first["epochs"], first["snapshot"]) == (2, False, 3, "first")
-    assert list((graph / "training").iterdir()) == []
-    before = published(graph)
-    left = iter(range(5, -1, -1))
-    with pytest.raises(StoppedError, match=str(graph / "training")):
-        api.train(graph, settings=SMALL, stop=lambda: next(left) == 0)
-    assert head(graph).version == 2
-    api.ingest(graph, write_tsv(graph.parent / "next.tsv", movies(110)), name="second")
-    again = api.train(graph, snapshot="first", settings=[*SMALL, "threads=1", "train.checkpoint_seconds=1"])
-    assert (again["version"], again["resumed"], again["snapshot"]) == (4, True, "first")
-    after = published(graph)
-    assert before.keys() == after.keys()
-    assert all(before[name].tobytes() == after[name].tobytes() for name in before)
-    manifest = Store.open(graph).find_model()
-    assert (manifest.model.snapshot, manifest.current.snapshot) == (1, 3)
-    assert [line["epoch"] for line in load_history(Store.open(graph), manifest.model)] == [1, 2, 3]
-    assert manifest.model.metrics == again["valid"]
-    assert_sound(graph)
-
-
-def test_other_settings_and_fresh_ones_start_anew(graph: Path) -> None:
-    def stopped(words: list[str]) -> None:
-        with pytest.raises(StoppedError):
-            api.train(graph, settings=words, stop=lambda: True)
-
-    stopped(SMALL)
-    report = api.train(graph, settings=[*SMALL, "seed=9"])
-    assert not report["resumed"]
-    report = api.train(graph, settings=SMALL, fresh=True)
-    assert not report["resumed"]
-    stopped(SMALL)
-    assert api.train(graph, settings=SMALL)["resumed"]
+def test_the_metric_of_early_stopping_is_a_setting(tmp_path: Path) -> None:
+    """By MRR the scripted validation gets better every time; by Hits@10 it never does again."""
+    words = ["train.max_epochs=6", "train.patience=2"]
+    by_hits = run(trainer(tmp_path / "hits", words, validation=ScriptedValidation([0.5, *[0.1] * 5])))
+    words.append("train.early_stopping_metric=mrr")
+    by_mrr = run(trainer(tmp_path / "mrr", words, validation=ScriptedValidation([0.5, *[0.1] * 5])))
+    assert (by_hits.epoch, by_mrr.epoch) == (3, 6)
+    assert (by_hits.best["mrr"], by_mrr.best["mrr"]) == (1.0, 6.0)

@@ -4,7 +4,7 @@ Between machines arrays follow their header through the socket. On one machine e
 memory: arrays are written there once and used where they lie. What does not fit there goes through the socket.
 
 With a silence limit, `receive` and `send` raise TimeoutError when nothing comes from the other end for so long. A
-server sends keep-alives while it works on a request, so that an answer may take any time.
+server sends keep-alives, so that an answer may take any time.
 """
 
 from __future__ import annotations
@@ -50,9 +50,10 @@ class Channel:
         self._out: SharedMemory | None = None
         self._in: SharedMemory | None = None
         self._header_out, self._header_in = bytearray(HEADER_BYTES), bytearray(HEADER_BYTES)
+        self._view_out, self._view_in = memoryview(self._header_out), memoryview(self._header_in)
         self._reply: tuple[int, list[int], list[Array]] | None = None
         self._silence_seconds = math.inf
-        self._heard = time.monotonic()
+        self._heard = -math.inf  # When the last keep-alive came.
         if connection.family != socket.AF_UNIX:
             _tune_tcp(connection)
 
@@ -113,7 +114,7 @@ class Channel:
             return False
         pack_header(self._header_out, message, slot, offsets)
         if may_block:
-            self._send_all(memoryview(self._header_out))
+            self._send_all(self._view_out)
         else:
             try:  # A header is one buffer of the kernel: a Unix socket takes all of it or nothing.
                 self.socket.send(self._header_out, socket.MSG_DONTWAIT)
@@ -155,7 +156,7 @@ class Channel:
                     raise TimeoutError(f"took nothing for {self._silence_seconds:g} s") from None
 
     def send_keepalive(self) -> None:
-        """Say that a request is being worked on, unless the other end has not read what was sent before."""
+        """Say that this process runs, unless the other end has not read what was sent before."""
         poll = select.poll()
         poll.register(self.socket, select.POLLOUT)
         if poll.poll(0):  # There is room for a header, so that this does not block.
@@ -163,30 +164,29 @@ class Channel:
 
     def receive(self) -> Received:
         """The next message. EOFError if the other end is gone, TimeoutError if it is silent."""
-        self._receive_into(memoryview(self._header_in))
-        header = unpack_header(self._header_in)
-        while header.kind == KEEPALIVE:
-            self._receive_into(memoryview(self._header_in))
-            header = unpack_header(self._header_in)
-        if header.slot >= 0 and self._in is not None:
-            arrays = self._in.receive(header.slot, header.offsets, header.specs)
+        kind = KEEPALIVE
+        while kind == KEEPALIVE:
+            self._receive_into(self._view_in)
+            kind, slot, integers, scalar, tags, offsets, specs = unpack_header(self._header_in)
+            if kind == KEEPALIVE:
+                self._heard = time.monotonic()
+        if slot >= 0 and self._in is not None:
+            arrays = self._in.receive(slot, offsets, specs)
         else:
-            arrays = [np.empty(shape, dtype) for dtype, shape in header.specs]
+            arrays = [np.empty(shape, dtype) for dtype, shape in specs]
             for array in arrays:
                 self._receive_into(memoryview(array.reshape(-1).view(np.uint8).data))
-        return Received(header.kind, header.integers, header.scalar, header.tags, arrays)
+        return Received(kind, integers, scalar, tags, arrays)
 
     def _receive_into(self, data: memoryview) -> None:
-        at = 0
-        while at < len(data):
+        while data:
             try:
-                got = self.socket.recv_into(data[at:], 0, socket.MSG_WAITALL)
+                got = self.socket.recv_into(data, 0, socket.MSG_WAITALL)
             except BlockingIOError:
                 raise TimeoutError(f"no sign of life for {self._silence_seconds:g} s") from None
             if not got:
                 raise EOFError("the other side closed the connection")
-            at += got
-        self._heard = time.monotonic()
+            data = data[got:]
 
     def hang_up(self) -> None:
         """End the connection: threads that send or receive on it now get an error. `close` comes after them."""

@@ -30,7 +30,7 @@ FLOAT = DTYPES[2]
 NO_SLOT = -1
 
 KEEPALIVE = 255
-"""The one kind that the transport keeps to itself: "still at work on your request"."""
+"""The one kind that the transport keeps to itself: this process runs."""
 KEEPALIVE_HEADER = PREFIX.pack(MAGIC, KEEPALIVE, 0, NO_SLOT, 0, 0, 0, 0.0).ljust(HEADER_BYTES, b"\0")
 
 Shape = tuple[int, ...]
@@ -87,16 +87,10 @@ class Received(NamedTuple):
     arrays: list[Array]
 
 
-class Header(NamedTuple):
-    """A header as it was read, checked: `offsets` count only where `slot` is one of shared memory."""
-
-    kind: int
-    slot: int
-    integers: tuple[int, int, int]
-    scalar: float
-    tags: list[int]
-    offsets: list[int]
-    specs: list[tuple[np.dtype[Any], Shape]]
+Spec = tuple[np.dtype[Any], Shape]
+Header = tuple[int, int, tuple[int, int, int], float, list[int], list[int], list[Spec]]
+"""Kind, slot, integers, scalar; of each array the tag, the offset in shared memory, dtype and shape. A plain tuple: it
+lives for two lines, once a message."""
 
 
 def pack_header(buffer: bytearray, message: Message, slot: int, offsets: Sequence[int]) -> None:
@@ -120,7 +114,7 @@ def unpack_header(buffer: bytes | bytearray) -> Header:
     if count > MAX_ARRAYS:
         raise ProtocolError(f"a message of {count} arrays: at most {MAX_ARRAYS}")
     tags, offsets = [], []
-    specs: list[tuple[np.dtype[Any], Shape]] = []
+    specs: list[Spec] = []
     for number in range(count):
         tag, code, _, columns, rows, offset = ARRAY.unpack_from(buffer, PREFIX.size + number * ARRAY.size)
         shape = (rows,) if columns < 0 else (rows, columns)
@@ -131,7 +125,7 @@ def unpack_header(buffer: bytes | bytearray) -> Header:
         tags.append(tag)
         offsets.append(offset)
         specs.append((DTYPES[code], shape))
-    return Header(kind, slot, (one, two, three), scalar, tags, offsets, specs)
+    return kind, slot, (one, two, three), scalar, tags, offsets, specs
 
 
 def write_payload(array: Payload, out: Array) -> None:

@@ -4,9 +4,9 @@ Before a connection has proved anything it costs a socket and a waiting thread, 
 bounded number of them and the oldest gives way to a newcomer, so that idle strangers keep nobody out. Errors of
 accepting (no more descriptors, no more threads) are waited out.
 
-While a request is being answered, its client gets keep-alives. So an answer may take any time (a push waits for all
-other workers), and a client still tells a stopped process from a busy one. The other way round there is no deadline: a
-client may be silent for as long as it computes.
+Every few seconds each client gets a keep-alive from a thread that does nothing else. So an answer may take any time (a
+push waits for all other workers), and a client still tells a stopped process from a busy one. The other way round there
+is no deadline: a client may be silent for as long as it computes.
 """
 
 from __future__ import annotations
@@ -125,33 +125,25 @@ class TransportServer:
 
 
 class _Session:
-    """An authenticated connection: one thread answers, another one sends keep-alives meanwhile."""
+    """An authenticated connection: one thread answers, another one sends keep-alives in between."""
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
         self._sending = Lock()
-        self._is_busy = False
 
     def answer_next(self, secret: str, answer: Answer) -> None:
         """Wait for a request and answer it."""
         # No name here for the request: what it holds of shared memory is free once it is answered.
-        reply = answer(secret, self._receive(), self.channel.allocate_reply)
+        reply = answer(secret, self.channel.receive(), self.channel.allocate_reply)
         with self._sending:
             self.channel.send(reply)
-            self._is_busy = False
-
-    def _receive(self) -> Received:
-        request = self.channel.receive()
-        self._is_busy = True
-        return request
 
     def keep_alive(self) -> None:
-        """Send a keep-alive if a request is being answered. A reply that is being sent is sign enough."""
-        if self._is_busy and self._sending.acquire(blocking=False):
+        """Send a keep-alive, unless a reply is being sent: that is sign enough."""
+        if self._sending.acquire(blocking=False):
             try:
-                if self._is_busy:
-                    with suppress(OSError):  # Gone; its own thread will notice.
-                        self.channel.send_keepalive()
+                with suppress(OSError):  # Gone; its own thread will notice.
+                    self.channel.send_keepalive()
             finally:
                 self._sending.release()
 

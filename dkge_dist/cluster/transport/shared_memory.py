@@ -15,12 +15,13 @@ import mmap
 import os
 import weakref
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from dkge_dist.cluster.transport.errors import ProtocolError
-from dkge_dist.cluster.transport.message import Shape
+from dkge_dist.cluster.transport.message import Shape, Spec
 from dkge_dist.types import Array
 
 ALIGNMENT = SLOTS = 64
@@ -40,6 +41,7 @@ class SharedMemory:
         self.descriptor = descriptor
         self._memory = mmap.mmap(descriptor, SHARED_BYTES)
         self._used: dict[int, tuple[int, int]] = {}
+        self._leases: dict[int, weakref.ref[Array]] = {}
 
     @classmethod
     def create(cls) -> SharedMemory:
@@ -96,7 +98,7 @@ class SharedMemory:
         """The sender's view of an array that it allocated."""
         return np.ndarray(shape, dtype, self._memory, offset)
 
-    def receive(self, slot: int, offsets: Sequence[int], specs: Sequence[tuple[np.dtype[Any], Shape]]) -> list[Array]:
+    def receive(self, slot: int, offsets: Sequence[int], specs: Sequence[Spec]) -> list[Array]:
         """The arrays of a message, where they lie. The sender gets the space back once nothing refers to them."""
         if not 0 <= slot < SLOTS:
             raise ProtocolError(f"unknown shared-memory slot {slot} of {SLOTS}")
@@ -104,12 +106,16 @@ class SharedMemory:
             if offset < SLOTS or offset % ALIGNMENT or offset + math.prod(shape) * dtype.itemsize > SHARED_BYTES:
                 raise ProtocolError(f"array of shape {shape} at {offset} is outside of {SHARED_BYTES} shared bytes")
         whole = np.frombuffer(self._memory, np.uint8)  # What views of it keep alive.
-        weakref.finalize(whole, self._memory.__setitem__, slot, 0).atexit = False
+        self._leases[slot] = weakref.ref(whole, partial(_clear, self._memory, slot))
         return [np.ndarray(s, dtype, whole, offset) for offset, (dtype, s) in zip(offsets, specs, strict=True)]
 
     def close(self) -> None:
         """Let go of the descriptor. The mapping stays for as long as arrays in it are used."""
         os.close(self.descriptor)
+
+
+def _clear(memory: mmap.mmap, slot: int, _: object) -> None:
+    memory[slot] = 0
 
 
 def _seals() -> int:

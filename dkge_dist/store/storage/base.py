@@ -1,9 +1,9 @@
 """What a store needs of the place it is kept in. A backend is one class that implements `Storage`.
 
 There are two kinds of objects. *Names* (`versions/00000001.json`) are small and are created once. *Parts* are files of
-any size, named by the SHA-256 of their bytes. Nothing here knows what names and parts mean. Whoever reads a part gets a
-local file to map; a backend for a bucket gives one out of its cache. `tests/store/storage/contract.py` holds the tests
-that every backend has to pass.
+any size, named by the SHA-256 of their bytes. Nothing here knows what names and parts mean. Parts are read as local
+files, which can be mapped; a backend for a bucket would give those of its cache. `tests/store/storage/contract.py` has
+the tests that every backend has to pass.
 """
 
 from __future__ import annotations

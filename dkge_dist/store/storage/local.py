@@ -156,7 +156,7 @@ class LocalStorage:
         return True
 
     def workspace(self, name: str) -> Path:
-        """A folder of the store itself, so that whoever has the store can go on with the work."""
+        """A folder of the store itself, so that every machine that has the store can resume the work."""
         return self._path(f"{name}/").absolute()
 
 

@@ -18,7 +18,7 @@ from dkge_dist.store.tables import load_delta
 from dkge_dist.types import Split
 from tests import reference
 from tests.graphs import Labelled, write_changes, write_tsv
-from tests.weights import load_weights
+from tests.models import vectors_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -97,7 +97,7 @@ def test_just_the_rows_of_the_definition_are_written(preset: str, seed: int, tmp
     assert (report["removed_relations"], report["emerging_relations"], report["removed_entities"]) == (1, 1, 1)
     opened = Store.open(store)
     model = opened.model_manifest(report["version"]).model
-    before, after = (load_weights(opened, opened.model_manifest(v).model) for v in (2, report["version"]))
+    before, after = (vectors_of(store, version) for version in (2, report["version"]))
     assert all(digest(before.dense[name]) == digest(after.dense[name]) for name in before.dense)
     for kind, (emerging, affected) in expected(store, night, literal=preset == "paper").items():
         tables = getattr(model, kind)
@@ -124,7 +124,7 @@ def test_every_added_triple_is_in_a_batch(limit: int, tmp_path: Path, monkeypatc
     make = BatchMaker.make
 
     def heard(self: BatchMaker, positions: np.ndarray, rng: np.random.Generator) -> object:
-        learnt.extend(zip(*(column.tolist() for column in self.train.take(positions)), strict=True))
+        learnt.extend(zip(*(column.tolist() for column in self.triples.take(positions)), strict=True))
         return make(self, positions, rng)
 
     monkeypatch.setattr(BatchMaker, "make", heard)

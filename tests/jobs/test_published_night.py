@@ -1,4 +1,4 @@
-"""The write set of an update on a published night, by hash. Runs where the data are (`make check-all`)."""
+"""The write set of an update on a published night, by hash. Runs where the data are (`DKGE_DATA`)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,12 @@ import numpy as np
 import pytest
 
 import dkge_dist
-from dkge_dist.api import updating
+from dkge_dist.jobs import update as job
 from dkge_dist.online.plan import ObjectPlan, UpdatePlan
-from dkge_dist.store.store import Store
 from dkge_dist.types import Array
-from tests.weights import load_weights
+from tests.models import vectors_of
 
-SOURCE = Path(__file__).parents[3] / "shared/data/YAGO-3SP"
-
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not (SOURCE / "snapshot2").is_dir(), reason=f"{SOURCE}: the published data are not here"),
-]
+pytestmark = pytest.mark.slow
 
 
 def hashes(rows: Array) -> Array:
@@ -36,18 +30,19 @@ def moved(before: Array, after: Array) -> set[int]:
 
 
 @pytest.mark.parametrize("preset", ["paper", "default"])
-def test_nothing_but_the_write_set_moves(preset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_but_the_write_set_moves(
+    preset: str, tmp_path: Path, published_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = tmp_path / "store"
     for name in ("snapshot1", "snapshot2"):
-        dkge_dist.ingest(store, SOURCE / name, name=name)
+        dkge_dist.ingest(store, published_data / "YAGO-3SP" / name, name=name)
     short = ["model.dim=20", "train.max_epochs=1", "train.batch_size=4000", "online.max_epochs=1"]
     base = dkge_dist.train(store, snapshot="snapshot1", preset=preset, settings=short)
     plans: list[UpdatePlan] = []
-    plan_update = updating.plan_update
-    monkeypatch.setattr(updating, "plan_update", lambda *given: plans.append(plan_update(*given)) or plans[-1])
+    plan_update = job.plan_update
+    monkeypatch.setattr(job, "plan_update", lambda *given: plans.append(plan_update(*given)) or plans[-1])
     report = dkge_dist.update(store)
-    opened = Store.open(store)
-    before, after = (load_weights(opened, opened.model_manifest(v).model) for v in (base["version"], report["version"]))
+    before, after = (vectors_of(store, version) for version in (base["version"], report["version"]))
 
     assert report["emerging_entities"] == 139
     if preset == "paper":

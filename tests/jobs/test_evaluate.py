@@ -1,0 +1,100 @@
+"""Link prediction as a job: the splits, protocols and tables of its report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dkge_dist
+from dkge_dist.evaluation.breakdown import by_category
+from dkge_dist.evaluation.link_prediction import known_triples, metrics, rank
+from dkge_dist.jobs.evaluate import evaluate, evaluate_splits, held_out
+from dkge_dist.jobs.opened import open_embedding, open_model
+from dkge_dist.runtime import LocalRuntime
+from dkge_dist.store.store import Store
+from dkge_dist.types import DkgeError, Split
+from tests.jobs.building import SMALL, base_triples, write_lines
+from tests.jobs.reads import counted_reads
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.mark.parametrize("split", ["valid", "test"])
+@pytest.mark.parametrize("protocol", ["paper", "filtered"])
+def test_it_ranks_the_split_by_the_protocol(store: Path, split: str, protocol: str) -> None:
+    report = evaluate(Store.open(store), LocalRuntime(), None, split, protocol, ("relations", "categories"), 1)  # type: ignore[arg-type]
+    opened = open_model(Store.open(store))
+    splits = tuple(opened.snapshot.triples(some) for some in Split)
+    asked = splits[Split[split.upper()]]
+    with open_embedding(opened, LocalRuntime()) as embedding:
+        ranks = rank(embedding, asked, known_triples(splits, protocol))  # type: ignore[arg-type]
+    assert {name: report[name] for name in metrics(ranks.both)} == metrics(ranks.both)
+    assert (report["head"], report["tail"]) == (metrics(ranks.head), metrics(ranks.tail))
+    assert (report["triples"], report["split"], report["protocol"]) == (20, split, protocol)
+    assert (report["version"], report["snapshot"], report["candidates"]) == (2, "base", 60)
+    assert sum(line["triples"] for line in report["relations"]) == 20
+    assert {line["relation"] for line in report["relations"]} <= {"r0", "r1", "r2", "r3"}
+    assert report["categories"] == by_category(ranks, asked, splits[Split.TRAIN])
+
+
+def test_tables_are_told_when_they_are_asked_for(store: Path) -> None:
+    report = evaluate(Store.open(store), LocalRuntime(), None, "test", "paper", (), 0)
+    assert not {"relations", "categories"} & set(report)
+
+
+def test_triples_that_are_in_train_too_are_counted_and_left_out(tmp_path: Path) -> None:
+    """As in published splits."""
+    folder = tmp_path / "given"
+    folder.mkdir()
+    triples = ["\t".join(triple) for triple in base_triples()]
+    write_lines(folder / "train.txt", triples[:300])
+    write_lines(folder / "valid.txt", triples[300:310])
+    write_lines(folder / "test.txt", [*triples[310:320], *triples[:4]])
+    dkge_dist.ingest(tmp_path / "store", folder)
+    dkge_dist.train(tmp_path / "store", settings=SMALL)
+    report = dkge_dist.evaluate(tmp_path / "store")
+    assert (report["triples"], report["leaked"]) == (14, 4)
+    opened = open_model(Store.open(tmp_path / "store"))
+    train, test = opened.snapshot.triples(Split.TRAIN), opened.snapshot.triples(Split.TEST)
+    apart = test.take(~opened.snapshot.contains(Split.TRAIN, test))
+    with open_embedding(opened, LocalRuntime()) as embedding:
+        assert report["without_train"] == metrics(rank(embedding, apart, train).both)
+
+
+def test_all_held_out_splits_of_vectors_that_are_open(store: Path) -> None:
+    opened = open_model(Store.open(store))
+    with open_embedding(opened, LocalRuntime()) as embedding:
+        reports = evaluate_splits(opened, embedding)
+    assert list(reports) == ["valid", "test"]
+    for split, report in reports.items():
+        alone = evaluate(Store.open(store), LocalRuntime(), None, split, "paper", (), 0)
+        assert {**report, "seconds": 0} == {**alone, "seconds": 0}
+
+
+def test_a_split_without_triples(tmp_path: Path) -> None:
+    source = write_lines(tmp_path / "base.tsv", ["\t".join(triple) for triple in base_triples()])
+    dkge_dist.ingest(tmp_path / "store", source, valid=10)
+    dkge_dist.train(tmp_path / "store", settings=SMALL)
+    opened = open_model(Store.open(tmp_path / "store"))
+    assert held_out(opened, "valid").count == 10
+    with pytest.raises(DkgeError, match="snapshot 'base' has no test triples; ingest with --test N"):
+        dkge_dist.evaluate(tmp_path / "store")
+    with open_embedding(opened, LocalRuntime()) as embedding:
+        assert list(evaluate_splits(opened, embedding)) == ["valid"]
+
+
+def test_it_opens_the_store_once_and_reads_no_part_twice(store: Path) -> None:
+    with counted_reads(store) as reads:
+        dkge_dist.evaluate(store, relations=True, categories=True)
+    assert reads.stores == 1
+    assert set(reads.parts.values()) == {1}
+
+
+def test_a_model_is_evaluated_on_its_own_snapshot(store: Path, tmp_path: Path) -> None:
+    before = dkge_dist.evaluate(store)
+    dkge_dist.ingest(store, write_lines(tmp_path / "night.changes", ["+\te1\tr1\tnewcomer"]))
+    after = dkge_dist.evaluate(store)
+    assert {**after, "seconds": 0} == {**before, "seconds": 0}
+    assert np.isfinite(after["mrr"])

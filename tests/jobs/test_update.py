@@ -1,0 +1,175 @@
+"""An update on real stores: what is frozen stays bit-identical, o* is fresh, every added triple is learnt."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dkge_dist
+from dkge_dist.evaluation.validation import Validation
+from dkge_dist.types import DkgeError, UsageError
+from tests.jobs.building import (
+    ADDED,
+    SMALL,
+    assert_joint_is_fresh,
+    base_triples,
+    ingest_night,
+    some_train,
+    write_lines,
+)
+from tests.models import assert_same_bits, model_of, moved_rows, vectors_of
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(params=["default", "paper"])
+def store(request: pytest.FixtureRequest, trained: Callable[[str], Path], tmp_path: Path) -> Path:
+    """A trained store."""
+    return Path(shutil.copytree(trained(request.param), tmp_path / "store"))
+
+
+def test_only_the_write_set_is_written_and_o_star_is_fresh(store: Path, tmp_path: Path) -> None:
+    before = vectors_of(store, 2)
+    ingest_night(tmp_path / "n1.changes", store, ADDED, some_train(store, 6))
+    plan = dkge_dist.update(store, plan=True, shards=4)
+    report = dkge_dist.update(store)
+    for key in ("emerging_entities", "affected_entities", "emerging_relations", "affected_relations"):
+        assert report[key] == plan[key]
+    assert (report["emerging_entities"], report["emerging_relations"]) == (2, 1)
+    after = vectors_of(store, report["version"])
+    assert all(np.array_equal(before.dense[name], after.dense[name]) for name in before.dense)
+    moved = {}
+    for kind in ("entities", "relations"):
+        old, new = getattr(before, kind), getattr(after, kind)
+        for field in old:
+            moved[kind, field] = len(moved_rows(old[field], new[field]))
+    assert moved["entities", "context"] <= report["emerging_entities"]
+    assert moved["relations", "context"] <= report["emerging_relations"]
+    for field in ("knowledge", "joint"):
+        assert moved["entities", field] <= report["emerging_entities"] + report["affected_entities"]
+        assert moved["relations", field] <= report["emerging_relations"] + report["affected_relations"]
+    assert_joint_is_fresh(store)
+    assert dkge_dist.check(store)["ok"]
+
+
+def test_nights_of_every_kind(store: Path, tmp_path: Path) -> None:
+    gone = [line for line in some_train(store, 400) if line.startswith("e11\t") or line.endswith("\te11")]
+    nights = [(ADDED, []), ([], some_train(store, 5)), ([], gone), (["e11\tr1\te2", "new3\tr0\tnew4"], ADDED[:3])]
+    for number, (added, deleted) in enumerate(nights):
+        ingest_night(tmp_path / f"n{number}.changes", store, added, deleted)
+        report = dkge_dist.update(store)
+        assert np.isfinite(vectors_of(store, report["version"]).entities["joint"]).all()
+        assert_joint_is_fresh(store)
+        again = dkge_dist.update(store)
+        assert again["unchanged"], "a night that was learnt is learnt"
+        assert again["version"] == report["version"]
+    kinds = [line["kind"] for line in dkge_dist.log(store)["versions"]]
+    assert kinds == ["snapshot", "model", *["snapshot", "model"] * len(nights)]
+
+
+def test_nights_in_which_nothing_is_to_be_learnt(store: Path, tmp_path: Path) -> None:
+    """A night that changes nothing is no version; one that only gets another name is learnt at once."""
+    versions = len(dkge_dist.log(store)["versions"])
+    known = some_train(store, 2)
+    source = write_lines(tmp_path / "n0.changes", [f"+\t{known[0]}", f"-\t{known[1]}", f"+\t{known[1]}"])
+    assert dkge_dist.nightly(store, source)["unchanged"]
+    assert len(dkge_dist.log(store)["versions"]) == versions
+    before = vectors_of(store, 2)
+    dkge_dist.ingest(store, source, name="another name for the same")
+    report = dkge_dist.update(store)
+    assert (report["added"], report["deleted"], report["trained_triples"]) == (0, 0, 0)
+    assert_same_bits(before, vectors_of(store, report["version"]))
+    assert dkge_dist.update(store)["unchanged"]
+    assert dkge_dist.check(store)["ok"]
+
+
+def test_several_nights_at_once_and_from_an_earlier_model(store: Path, tmp_path: Path) -> None:
+    ingest_night(tmp_path / "n1.changes", store, ADDED[:2], [])
+    dkge_dist.update(store)
+    ingest_night(tmp_path / "n2.changes", store, ADDED[2:], some_train(store, 3))
+    both = dkge_dist.update(store, since_version="2")
+    assert both["from"] == "base"
+    assert both["added"] >= len(ADDED)
+    assert both["parent"] == 2
+    assert_joint_is_fresh(store)
+
+
+def test_an_update_that_was_overtaken_does_not_bring_an_older_model_back(store: Path, tmp_path: Path) -> None:
+    ingest_night(tmp_path / "n1.changes", store, ADDED[:2], [])
+    newer = []
+
+    def overtaken(done: float, words: str) -> None:
+        if not newer:
+            newer.append(0)
+            newer[0] = dkge_dist.update(store)["version"]
+            ingest_night(tmp_path / "n2.changes", store, ADDED[2:], [])
+            newer[0] = dkge_dist.update(store)["version"]
+
+    with pytest.raises(DkgeError, match="became current while version 2 was being updated; nothing was changed"):
+        dkge_dist.update(store, progress=overtaken)
+    assert dkge_dist.log(store)["versions"][-1]["version"] == newer[0]
+
+
+def test_every_added_triple_is_learnt_by_default(tmp_path: Path) -> None:
+    """A second relation between neighbours changes no context; it is learnt all the same, unless the paper is meant."""
+    triples = base_triples(2)
+    path = tmp_path / "store"
+    dkge_dist.ingest(path, write_lines(tmp_path / "base.tsv", ["\t".join(t) for t in triples]), valid=10)
+    dkge_dist.train(path, settings=SMALL)
+    known = {(h, t) for h, _, t in triples}
+    parallel = next(f"{h}\tr{k}\t{t}" for h, t in sorted(known) for k in range(4) if (h, f"r{k}", t) not in triples)
+    ingest_night(tmp_path / "n.changes", path, [parallel], [])
+    plan = dkge_dist.update(path, plan=True)
+    literal = dkge_dist.update(path, plan=True, settings=["online.affected_by=context"])
+    assert plan["affected_entities"] >= 2
+    assert literal["affected_entities"] == 0
+    assert dkge_dist.update(path)["trained_triples"] >= 1
+
+
+def test_no_validation_undoes_the_first_epoch(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Validation may know nothing of tonight's triples: the best epoch is kept, and the first at least."""
+    before = vectors_of(store, 2).entities["knowledge"]
+    falling = iter([0.5, 0.4, 0.3, 0.2])
+    monkeypatch.setattr(Validation, "measure", lambda *_: {"mrr": next(falling)})
+    ingest_night(tmp_path / "n.changes", store, ADDED, [])
+    report = dkge_dist.update(store, settings=["online.max_epochs=5", "online.patience=2"])
+    assert report["epochs"] == 3
+    after = vectors_of(store, report["version"]).entities["knowledge"]
+    assert (after[: before.shape[0]] != before).any()
+    assert_joint_is_fresh(store)
+
+
+def test_what_belongs_to_the_model_may_not_change(store: Path, tmp_path: Path) -> None:
+    ingest_night(tmp_path / "n.changes", store, ADDED, [])
+    for word in ("context.cap=9", "model.dim=13", "seed=8"):
+        with pytest.raises(UsageError, match="the model was learnt with"):
+            dkge_dist.update(store, settings=[word])
+    assert len(dkge_dist.log(store)["versions"]) == 3
+
+
+def test_validation_of_an_update_is_that_of_training(store: Path, tmp_path: Path) -> None:
+    ingest_night(tmp_path / "n.changes", store, ADDED, [])
+    report = dkge_dist.update(store)
+    found = dkge_dist.evaluate(store, split="valid")
+    assert report["valid"]["mrr"] == pytest.approx(found["mrr"])
+
+
+def test_many_deltas_are_folded_into_a_version_of_the_same_content(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ingest_night(tmp_path / "n1.changes", store, ADDED, [])
+    monkeypatch.setattr("dkge_dist.store.models.COMPACT_FROM_ROWS", 0)
+    report = dkge_dist.update(store)
+    compact, before = report["version"], report["version"] - 1
+    assert model_of(store, compact).model.facts == {"origin": "compact"}
+    assert model_of(store, before).model.entities["joint"].deltas
+    assert not model_of(store, compact).model.entities["joint"].deltas
+    assert_same_bits(vectors_of(store, before), vectors_of(store, compact))
+    assert dkge_dist.check(store)["ok"]
+    ingest_night(tmp_path / "n2.changes", store, ["e2\tr0\tnew7"], [])
+    assert dkge_dist.update(store)["emerging_entities"] == 1
+    assert_joint_is_fresh(store)

@@ -1,0 +1,123 @@
+"""The plan of an update, against its definition on plain sets of triples."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from dkge_dist.graph.affected import AffectedBy
+from dkge_dist.kernels.triples import canonical
+from dkge_dist.online.plan import ObjectPlan, RelationIndex, UpdatePlan
+from dkge_dist.types import ROW, Field
+from tests import reference
+from tests.online.building import SEED, plan_of, small_night
+from tests.strategies import Evolution, evolutions, to_list, to_triples
+
+
+def rows_of(*rows: int) -> np.ndarray:
+    return np.array(rows, ROW)
+
+
+@settings(max_examples=50)
+@given(evolutions(), st.sampled_from(["context", "endpoints"]))
+def test_without_a_limit_all_triples_of_planned_objects_are_learnt(night: Evolution, affected_by: AffectedBy) -> None:
+    assume(night.before.triples and night.after)
+    found = plan_of(night.before.triples, night.after, night.before.rows, night.before.relations, affected_by)
+    entities, relations = (set(kind.trained.tolist()) for kind in (found.plan.entities, found.plan.relations))
+    expected = {(h, r, t) for h, r, t in night.after if h in entities or t in entities or r in relations}
+    triples = to_list(found.plan.triples)
+    assert set(triples) == expected
+    assert triples == to_list(canonical(to_triples(sorted(expected))))
+
+
+@settings(max_examples=50)
+@given(evolutions(), st.integers(1, 4))
+def test_a_limit_bounds_the_triples_of_an_object_but_not_the_added_ones(night: Evolution, limit: int) -> None:
+    assume(night.before.triples and night.after)
+    before, after = set(night.before.triples), set(night.after)
+    found = plan_of(night.before.triples, night.after, night.before.rows, night.before.relations, limit=limit)
+    planned = set(to_list(found.plan.triples))
+    trained = found.plan.entities.trained.tolist()
+    by_entity = set(reference.triples_of(night.after, trained, limit, SEED))
+    assert by_entity | (after - before) <= planned <= after
+    by_relation = planned - by_entity - (after - before)
+    for relation in range(night.before.relations):
+        assert sum(r == relation for _, r, _ in by_relation) <= limit
+    assert {r for _, r, _ in by_relation} <= set(found.plan.relations.trained.tolist())
+
+
+@settings(max_examples=50)
+@given(evolutions())
+def test_objects_are_planned_by_the_definition_asked_for(night: Evolution) -> None:
+    assume(night.before.triples and night.after)
+    sizes = (night.before.rows, night.before.relations)
+    literal, default = (
+        plan_of(night.before.triples, night.after, *sizes, affected_by).plan for affected_by in ("context", "endpoints")
+    )
+    changed = set(night.before.triples) ^ set(night.after)
+    ends = {end for h, _, t in changed for end in (h, t)}, {r for _, r, _ in changed}
+    for kind, noun in enumerate(("entities", "relations")):
+        few, many = getattr(literal, noun), getattr(default, noun)
+        strangers = {*many.emerging.tolist(), *many.removed.tolist()}
+        assert set(many.affected.tolist()) == set(few.affected.tolist()) | (ends[kind] - strangers)
+        assert few.emerging.tolist() == many.emerging.tolist()
+        assert not {*many.affected.tolist()} & strangers
+
+
+def test_a_plan_follows_from_the_change_alone() -> None:
+    one, other = small_night().plan, small_night().plan
+    assert to_list(one.triples) == to_list(other.triples)
+    assert one.summary() == other.summary()
+    assert (len(one.entities.emerging), len(one.relations.emerging)) == (2, 1)
+
+
+def test_trained_objects_and_the_write_set() -> None:
+    plan = ObjectPlan(rows_of(7, 9), rows_of(1, 8), rows_of(3))
+    assert plan.trained.tolist() == [1, 7, 8, 9]
+    written = {field: rows.tolist() for field, rows in plan.write_set.items()}
+    assert written == {Field.KNOWLEDGE: [1, 7, 8, 9], Field.CONTEXT: [7, 9], Field.JOINT: [1, 7, 8, 9]}
+    assert all(rows.dtype == ROW for rows in plan.write_set.values())
+
+
+@pytest.mark.parametrize(("shards", "touched"), [(1, [0]), (2, [0, 1]), (3, [0, 2]), (16, [0, 2, 15])])
+def test_shards_that_an_update_will_write_to(shards: int, touched: list[int]) -> None:
+    """By blocks of eight rows, round robin: blocks 0, 2 and 15."""
+    plan = UpdatePlan(
+        ObjectPlan(rows_of(121), rows_of(3, 17, 23), rows_of(60)), ObjectPlan.empty(), to_triples([(3, 0, 17)])
+    )
+    assert plan.blocks(8).tolist() == [0, 2, 15]
+    assert plan.shards(8, shards) == touched
+
+
+def test_a_summary_counts_objects_and_triples() -> None:
+    plan = UpdatePlan(
+        ObjectPlan(rows_of(1), rows_of(2, 3), rows_of()),
+        ObjectPlan(rows_of(), rows_of(0), rows_of(4)),
+        to_triples([(1, 0, 2), (3, 0, 2)]),
+    )
+    assert plan.summary() == {
+        "emerging_entities": 1,
+        "affected_entities": 2,
+        "removed_entities": 0,
+        "emerging_relations": 0,
+        "affected_relations": 1,
+        "removed_relations": 1,
+        "trained_triples": 2,
+    }
+    empty = UpdatePlan.empty()
+    assert set(empty.summary().values()) == {0}
+    assert empty.shards(8, 4) == []
+
+
+@settings(max_examples=30)
+@given(evolutions(), st.integers(0, 5), st.integers(0, 99))
+def test_a_sample_of_a_relation(night: Evolution, limit: int, seed: int) -> None:
+    assume(night.after)
+    index = RelationIndex(canonical(to_triples(night.after)), night.before.relations)
+    for relation in range(night.before.relations):
+        every = {triple for triple in night.after if triple[1] == relation}
+        found = to_list(index.sample(relation, limit, np.random.default_rng(seed)))
+        assert len(found) == len(set(found)) == min(limit, len(every))
+        assert set(found) <= every

@@ -1,0 +1,216 @@
+"""Carrying out a plan: what is written, when it ends, and that the best epoch is kept, the first at least."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from dkge_dist.learning.encode import TrainedObjects
+from dkge_dist.learning.step import NotFiniteError
+from dkge_dist.online.plan import UpdatePlan
+from dkge_dist.runtime import Monitor
+from dkge_dist.tables.initializer import initial_rows
+from dkge_dist.tables.table import LocalTable, Tables
+from dkge_dist.types import ROW, TRAINED, Array, DkgeError, Field, Triples
+from tests.online.building import DIM, SEED, Night, contexts_of, small_night, updater, values_of
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+EPOCHS = ["online.max_epochs=4", "online.schedule=constant"]
+
+
+@pytest.fixture(scope="module")
+def night() -> Night:
+    return small_night()
+
+
+@dataclass
+class ScriptedValidation:
+    """Finds what it was told to."""
+
+    mrr: list[float]
+    rows: Array = field(default_factory=lambda: np.arange(3, dtype=ROW))
+    asked: int = 0
+
+    def measure(self, entities: Array, relations: Array) -> dict[str, float]:
+        assert entities.shape == (3, DIM)
+        self.asked += 1
+        return {"mrr": self.mrr[self.asked - 1], "hits@10": float(self.asked)}
+
+
+def same(one: Tables, other: Tables) -> bool:
+    mine, theirs = values_of(one), values_of(other)
+    return all(mine[kind][field].tobytes() == theirs[kind][field].tobytes() for kind in mine for field in Field)
+
+
+def test_only_the_write_set_is_written(night: Night) -> None:
+    update, tables = updater(night, ["online.max_epochs=2"])
+    before = values_of(tables)
+    done = update.run(0.2)
+    assert done.epochs == 2
+    after = values_of(tables)
+    for kind, plan in (("entities", night.plan.entities), ("relations", night.plan.relations)):
+        for name, rows in plan.write_set.items():
+            changed = (before[kind][name] != after[kind][name]).any(1)
+            assert set(np.flatnonzero(changed).tolist()) <= set(rows.tolist())
+        assert (before[kind][Field.KNOWLEDGE] != after[kind][Field.KNOWLEDGE]).any()
+        assert (before[kind][Field.CONTEXT][plan.emerging] != after[kind][Field.CONTEXT][plan.emerging]).all()
+
+
+@pytest.mark.parametrize("epochs", [0, 1, 3])
+def test_joint_vectors_are_fresh_afterwards(night: Night, epochs: int) -> None:
+    """Also of objects that are affected and not trained at all."""
+    update, tables = updater(night, [f"online.max_epochs={epochs}"])
+    assert update.run(0.2).epochs == epochs
+    for objects, table, contexts, alive in zip(
+        (update.entities, update.relations),
+        tables,
+        contexts_of(night.graph),
+        (night.graph.entities, night.graph.relations),
+        strict=True,
+    ):
+        fresh = TrainedObjects(objects.encoder, table).joint(contexts, alive)
+        np.testing.assert_allclose(table.pull({Field.JOINT: alive})[Field.JOINT], fresh, rtol=1e-4, atol=1e-5)
+
+
+def test_emerging_objects_begin_at_random_without_an_optimizer_state(night: Night) -> None:
+    update, tables = updater(night, ["online.max_epochs=0"])
+    for table in tables:
+        assert isinstance(table, LocalTable)
+        for name in TRAINED:
+            table.shard.state[name][:] = 7
+    update.run(0.5)
+    for number, (table, plan) in enumerate(zip(tables, (night.plan.entities, night.plan.relations), strict=True)):
+        assert isinstance(table, LocalTable)
+        rng = np.random.default_rng([SEED, 5, number])
+        others = np.setdiff1d(np.arange(table.rows), plan.emerging)
+        for name in TRAINED:
+            expected = initial_rows(plan.emerging.shape[0], DIM, rng, 0.5)
+            assert np.array_equal(table.shard.values[name][plan.emerging], expected)
+            assert not table.shard.state[name][plan.emerging].any()
+            assert (table.shard.state[name][others] == 7).all()
+
+
+def test_the_same_night_gives_the_same_bits(night: Night) -> None:
+    learnt = []
+    for _ in range(2):
+        update, tables = updater(night, ["online.max_epochs=3"])
+        done = update.run(0.2)
+        learnt.append((tables, [line["loss"] for line in done.history]))
+    assert learnt[0][1] == learnt[1][1]
+    assert same(learnt[0][0], learnt[1][0])
+
+
+def test_the_best_epoch_is_kept(night: Night) -> None:
+    update, tables = updater(night, [*EPOCHS, "online.patience=2"], validation=ScriptedValidation([0.1, 0.5, 0.4, 0.3]))
+    done = update.run(0.2)
+    assert [line["mrr"] for line in done.history] == [0.1, 0.5, 0.4, 0.3]
+    short, expected = updater(night, ["online.max_epochs=2", EPOCHS[1]], validation=ScriptedValidation([0.1, 0.5]))
+    short.run(0.2)
+    assert same(tables, expected)
+
+
+def test_validation_never_undoes_the_first_epoch(night: Night) -> None:
+    """It may know nothing of tonight's triples."""
+    validation = ScriptedValidation([0.5, 0.4, 0.3, 0.2])
+    update, tables = updater(night, [*EPOCHS, "online.patience=2"], validation=validation)
+    start = values_of(tables)
+    assert update.run(0.2).epochs == 3
+    short, expected = updater(night, ["online.max_epochs=1", EPOCHS[1]])
+    short.run(0.2)
+    assert same(tables, expected)
+    assert (values_of(tables)["entities"][Field.KNOWLEDGE] != start["entities"][Field.KNOWLEDGE]).any()
+
+
+def test_a_patience_of_zero_goes_to_the_end(night: Night) -> None:
+    update, _ = updater(night, [*EPOCHS, "online.patience=0"], validation=ScriptedValidation([0.5, 0.4, 0.3, 0.2]))
+    assert update.run(0.2).epochs == 4
+
+
+def test_the_metric_of_early_stopping_is_a_setting(night: Night) -> None:
+    words = [*EPOCHS, "online.patience=1", "online.early_stopping_metric=hits@10"]
+    update, _ = updater(night, words, validation=ScriptedValidation([0.5, 0.4, 0.3, 0.2]))
+    assert update.run(0.2).epochs == 4
+
+
+def test_a_single_epoch_is_not_validated(night: Night) -> None:
+    validation = ScriptedValidation([])
+    update, _ = updater(night, validation=validation)
+    assert [set(line) for line in update.run(0.2).history] == [{"epoch", "loss", "seconds"}]
+    assert validation.asked == 0
+
+
+def test_without_validation_triples_the_newest_epoch_is_the_best(night: Night) -> None:
+    nothing = ScriptedValidation([], rows=np.empty(0, ROW))
+    update, tables = updater(night, [*EPOCHS, "online.patience=1"], validation=nothing)
+    assert update.run(0.2).epochs == 4
+    scripted, expected = updater(night, EPOCHS, validation=ScriptedValidation([0.1, 0.2, 0.3, 0.4]))
+    scripted.run(0.2)
+    assert same(tables, expected)
+
+
+class Watching(Monitor):
+    """Lets a clock go on with every batch, and asks to stop after so many of them."""
+
+    def __init__(self, batches: int = 10**9) -> None:
+        self.batches, self.now = batches, 0.0
+        self.heard: list[tuple[float, str]] = []
+
+    def progress(self, share: float, message: str) -> None:
+        self.heard.append((share, message))
+        self.now += 1
+
+    def should_stop(self) -> bool:
+        return len(self.heard) >= self.batches
+
+
+def test_the_monitor_hears_of_every_batch(night: Night) -> None:
+    monitor = Watching()
+    update, _ = updater(night, ["online.max_epochs=2"], monitor=monitor)
+    update.run(0.2)
+    shares = [share for share, _ in monitor.heard]
+    assert len(shares) == 2 * -(-night.plan.triples.count // 20)
+    assert shares == sorted(shares)
+    assert 0 < shares[0] < shares[-1] == 1.0
+    assert monitor.heard[0][1] == "epoch 1/2"
+
+
+def test_it_stops_when_it_is_asked_to(night: Night) -> None:
+    monitor = Watching(2)
+    update, _ = updater(night, monitor=monitor)
+    with pytest.raises(DkgeError, match="the update was stopped; the store is as before"):
+        update.run(0.2)
+    assert len(monitor.heard) == 2
+
+
+def test_a_limit_in_seconds_ends_it_within_an_epoch(night: Night) -> None:
+    monitor = Watching()
+    update, tables = updater(
+        night, ["online.max_epochs=50", "online.max_seconds=2"], monitor=monitor, clock=lambda: monitor.now
+    )
+    done = update.run(0.2)
+    assert (done.epochs, len(monitor.heard)) == (1, 2)
+    assert done.history[0]["seconds"] >= 2
+    assert np.isfinite(values_of(tables)["entities"][Field.JOINT]).all()
+
+
+def test_what_is_not_finite_ends_it_with_advice(night: Night) -> None:
+    update, tables = updater(night)
+    affected = night.plan.entities.affected[:1].astype(ROW)
+    tables.entities.write(Field.KNOWLEDGE, affected, np.full((1, DIM), np.nan, np.float32))
+    with pytest.raises(NotFiniteError, match=r"the update diverged: .*; try a smaller online\.learning_rate"):
+        update.run(0.2)
+
+
+def test_a_plan_without_triples_only_refreshes(night: Night) -> None:
+    """Objects whose last train triple is gone may still be affected."""
+    plan = UpdatePlan(night.plan.entities, night.plan.relations, Triples.empty())
+    update, tables = updater(Night(night.diff, night.graph, plan), EPOCHS)
+    before = values_of(tables)
+    done = update.run(0.2)
+    assert (done.epochs, done.history) == (0, [])
+    after = values_of(tables)
+    affected = night.plan.entities.affected
+    assert np.array_equal(before["entities"][Field.KNOWLEDGE][affected], after["entities"][Field.KNOWLEDGE][affected])
