@@ -33,8 +33,9 @@ from dkge_dist.cluster.server import ShardServer
 from dkge_dist.cluster.transport import Payload, RowSelection
 from dkge_dist.kernels.rows import scatter_rows
 from dkge_dist.learning.memory import keep_freed_memory
+from dkge_dist.tables.initializer import RowInitializer
 from dkge_dist.tables.plan import Partitioned, ShardPlan
-from dkge_dist.tables.shard import Optimizer, RowInitializer
+from dkge_dist.tables.shard import Optimizer
 from dkge_dist.types import ROW, Array, Field
 
 ROWS, DIM, BLOCK = 200_000, 100, 1024
@@ -58,7 +59,7 @@ class Slice(NamedTuple):
 
     def rows(self, shard: int) -> dict[Field, Array]:
         """As a shard numbers them."""
-        return {field: part.places[part.of(shard)] for field, part in self.parts.items()}
+        return {field: part.local[part.of(shard)] for field, part in self.parts.items()}
 
     def order(self, shard: int, field: Field) -> Array:
         """As the batch numbers them."""

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from dkge_dist.cluster.requests import RequestHandler, serve_shard
-from dkge_dist.cluster.server import ShardServer, here
+from dkge_dist.cluster.server import ShardServer, allocate
 from dkge_dist.cluster.transport import Address, Message, Received, TransportClient
 from dkge_dist.cluster.transport.message import HEADER_BYTES, NO_SLOT, contiguous, pack_header, unpack_header
 from dkge_dist.types import Array
@@ -82,7 +82,7 @@ def serve_zmq(server: ShardServer, folder: Path) -> Any:
         while True:
             client, header, *frames = router.recv_multipart(copy=False)
             request = unpacked(header.bytes, [frame.buffer for frame in frames])
-            reply, arrays = packed(answer(ATTEMPT, request, here))
+            reply, arrays = packed(answer(ATTEMPT, request, allocate))
             router.send_multipart([client, reply, *arrays], copy=False)
 
     Thread(target=serve, daemon=True).start()
@@ -145,7 +145,7 @@ def serve_flight(server: ShardServer, folder: Path) -> Any:
         def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
             writer.begin(schema)
             for chunk in reader:
-                reply, arrays = packed(answer(ATTEMPT, from_chunk(chunk), here))
+                reply, arrays = packed(answer(ATTEMPT, from_chunk(chunk), allocate))
                 writer.write_with_metadata(record_batch(arrays, schema), pa.py_buffer(reply))
 
     place = f"grpc+unix://{folder}/{os.getpid()}"
