@@ -43,7 +43,7 @@ class TransportClient:
         self._silence_seconds = silence_seconds
         self._sending, self._receiving = Lock(), Lock()  # If both are needed, `_receiving` is taken first.
         self._unanswered: deque[Pending] = deque()
-        self._lost: str | None = None
+        self._lost: PeerLostError | None = None
         self._breaks = 0  # In a row, without a reply in between.
         self._channel = self._connect_in_tries()
         self._is_local = self._channel.is_local
@@ -70,7 +70,7 @@ class TransportClient:
 
     def close(self) -> None:
         """Hang up. Threads that wait for a reply, and all later requests, get PeerLostError."""
-        self._lost = f"the connection to {self.peer} is closed"
+        self._lost = PeerLostError(f"the connection to {self.peer} is closed")
         self._channel.hang_up()  # Ends the wait of a thread that holds a lock.
         with self._receiving, self._sending:
             self._channel.close()
@@ -79,8 +79,7 @@ class TransportClient:
     def _send(self, pending: Pending) -> bool:
         """False if that might wait for ever: the server may be waiting for us to read its replies first."""
         with self._sending:
-            if self._lost is not None:
-                raise PeerLostError(self._lost)
+            self._check_not_lost()
             try:
                 if not self._channel.send(pending.request, may_block=not (self._is_local and self._unanswered)):
                     return False
@@ -99,8 +98,7 @@ class TransportClient:
 
     def _receive(self) -> None:
         """Read the next reply."""
-        if self._lost is not None:
-            raise PeerLostError(self._lost)
+        self._check_not_lost()
         try:
             reply = self._channel.receive()
         except TimeoutError as error:
@@ -122,9 +120,14 @@ class TransportClient:
             except PeerLostError:
                 return
 
+    def _check_not_lost(self) -> None:
+        """Whichever thread asks gets an error of the kind, and with the words, that the first one got."""
+        if self._lost is not None:
+            raise type(self._lost)(str(self._lost))
+
     def _lose(self, error: Exception) -> None:
-        self._lost = self._lost or f"{self.peer} is gone: {error}"
-        raise PeerLostError(self._lost)
+        self._lost = self._lost or PeerLostError(f"{self.peer} is gone: {error}")
+        self._check_not_lost()
 
     def _recover(self, error: Exception) -> None:
         """Connect again and ask again for all that was not answered, unless it is closed or breaks every time."""
@@ -133,12 +136,11 @@ class TransportClient:
             self._breaks += 1
             if self._breaks > TRIES:
                 self._lose(error)
-            if self._lost is not None:
-                raise PeerLostError(self._lost)
+            self._check_not_lost()
             try:
                 self._channel = self._connect_in_tries()
             except PeerLostError as lost:
-                self._lost = self._lost or str(lost)
+                self._lost = self._lost or lost
                 raise
             try:
                 for pending in self._unanswered:
