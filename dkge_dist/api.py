@@ -180,24 +180,30 @@ def evaluate(
     *,
     version: str | None = None,
     split: Literal["valid", "test"] = "test",
-    protocol: Literal["paper", "filtered"] = "paper",
+    triples: PathLike | None = None,
+    protocol: Literal["paper", "filtered"] = "filtered",
+    evidence: bool = True,
     relations: bool = False,
     categories: bool = False,
+    ranks: bool = False,
     threads: int = 0,
     shards: int | None = None,
     address: str | None = None,
     wait_seconds: float | None = None,
 ) -> Report:
-    """Rank the held-out triples of the snapshot that a model was learnt from.
+    """Rank the held-out triples of the snapshot that a model was learnt from, or those of the file `triples`.
 
-    `without_train` leaves out triples that stand in train too. `relations` and `categories` add tables. With `shards`
-    the entities lie in so many Ray actors, which count by themselves.
+    The metrics at the top are those of `protocol`, with the evidence of the graph unless `evidence` is False; `paper`,
+    `filtered` and `vectors` (without evidence) hold the rest. `without_train` leaves out triples that stand in train
+    too. `relations` and `categories` add tables, `ranks` those of every triple. With `shards` the entities lie in so
+    many Ray actors, which count by themselves.
     """
     from dkge_dist.jobs import evaluate as job
 
     runtime = choose_runtime(ClusterOptions(shards, 1, address, wait_seconds))
-    tables = [name for name, wanted in (("relations", relations), ("categories", categories)) if wanted]
-    return job.evaluate(Store.open(store), runtime, version, split, protocol, tables, threads)
+    tables = tuple(name for name, wanted in (("relations", relations), ("categories", categories)) if wanted)
+    options = job.EvaluateOptions(split, _path(triples), protocol, evidence, tables, ranks)
+    return job.evaluate(Store.open(store), runtime, version, options, threads)
 
 
 def answer(
@@ -207,15 +213,19 @@ def answer(
     *,
     tail: str | None = None,
     top: int = 10,
+    new_only: bool = False,
+    why: bool = False,
+    evidence: bool = True,
     version: str | None = None,
     batch: PathLike | None = None,
     shards: int | None = None,
     address: str | None = None,
     wait_seconds: float | None = None,
 ) -> Report:
-    """The best answers to (head, relation, ?) or, with `tail`, to (?, relation, tail).
+    """The best answers to (head, relation, ?) or, with `tail`, to (?, relation, tail): known facts, then predictions.
 
-    `batch` is a file of questions, one a line: head, relation and tail with tabs between, `?` for what is asked. With
+    `new_only` leaves out what is known, `why` adds the evidence of each answer; with `evidence=False` vectors alone
+    decide. Scores are higher for better answers. `batch` is a file of questions, one a line: head, relation and tail with tabs between, `?` for what is asked. With
     `shards` the entities lie in so many Ray actors, each of which names its best.
     """
     from dkge_dist.jobs import answer as job
@@ -224,7 +234,8 @@ def answer(
     if top < 1:
         raise UsageError(f"--top {top}: at least one answer")
     questions = job.questions_of(head, relation, tail, _path(batch))
-    report = job.answer(Store.open(store), runtime, questions, top, version)
+    options = job.AnswerOptions(top, new_only, why, evidence)
+    report = job.answer(Store.open(store), runtime, questions, version, options)
     return report if batch is not None else {**report.pop("questions")[0], **report}
 
 

@@ -40,6 +40,17 @@ class ModelSettings(Section):
     relation_layers: Annotated[int, Field(ge=1, le=3, description="layers of the relations' graph convolution")] = 1
 
 
+class EvidenceSettings(Section):
+    """What the graph itself says for an answer. These belong to the model version. `evidence=false` is short for off."""
+
+    enabled: Annotated[bool, Field(description="learn with evidence, rank and answer by it")] = True
+    max_candidates: Annotated[int, Field(ge=4, le=1_000_000, description="of a question that may have evidence")] = 1000
+    max_neighbours: Annotated[int, Field(ge=1, le=4096, description="of an entity that walks go to, a sample")] = 64
+    offset: Annotated[
+        float, Field(ge=0, le=10, description="share of its evidence that a positive is given while vectors learn")
+    ] = 0.6
+
+
 class TrainSettings(Section):
     """Learning from scratch. The defaults learn best and fastest; the `paper` preset is the published method."""
 
@@ -64,8 +75,8 @@ class TrainSettings(Section):
     )
     init_scale: Annotated[float, Field(gt=0, le=1e3, description="start values, as a share of published ones")] = 0.2
     hide_targets: Annotated[
-        bool, Field(description="leave the triples of a batch out of the contexts they are learnt with")
-    ] = True
+        float, Field(ge=0, le=1, description="share of triples left out of the contexts they are learnt with")
+    ] = 0.8
     max_epochs: Annotated[int, Field(ge=1, le=10_000_000)] = 16
     max_seconds: Annotated[float, Field(ge=0, description="0 means no limit")] = 0.0
     eval_every: Annotated[int, Field(ge=1, description="epochs between validations")] = 2
@@ -143,6 +154,7 @@ class Settings(Section):
 
     context: ContextSettings = ContextSettings()
     model: ModelSettings = ModelSettings()
+    evidence: EvidenceSettings = EvidenceSettings()
     train: TrainSettings = TrainSettings()
     online: OnlineSettings = OnlineSettings()
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 7
@@ -157,6 +169,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     # As published for YAGO-3SP.
     "paper": {
         "model.dim": 100,
+        "evidence.enabled": False,
         "train.batch_size": 500,
         "train.sampler": "bernoulli",
         "train.negatives": 1,
@@ -167,7 +180,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "train.dense_learning_rate": None,
         "train.schedule": "constant",
         "train.init_scale": 1.0,
-        "train.hide_targets": False,
+        "train.hide_targets": 0.0,
         "train.logq_correction": False,
         "train.max_epochs": 800,
         "online.affected_by": "context",
@@ -201,7 +214,7 @@ def settings_of_model(stored: dict[str, Any], path: Path | None = None, override
     return _validated({**{key: value for key, value in learnt_with.items() if key in known}, **given})
 
 
-OF_THE_MODEL = ("context", "model", "seed")
+OF_THE_MODEL = ("context", "model", "evidence", "seed")
 
 
 def _given(path: Path | None, overrides: Iterable[str]) -> dict[str, Any]:
@@ -290,6 +303,10 @@ RENAMED: dict[str, tuple[str, dict[Any, Any]]] = {
 """Settings of the release before, by their old names: the new name, and what old values are called now."""
 
 
+SHORT = {"evidence": "evidence.enabled"}
+"""Short names of settings."""
+
+
 def _current_name(key: str, value: Any) -> tuple[str, Any]:
     """A setting under the name that it has now."""
     if key not in RENAMED:
@@ -300,6 +317,7 @@ def _current_name(key: str, value: Any) -> tuple[str, Any]:
 
 def _renamed(key: str, value: Any, where: str) -> tuple[str, Any]:
     """A known setting under the name that it has now; an old name is still read, with a warning."""
+    key = SHORT.get(key, key)
     name, value = _current_name(key, value)
     if name != key:
         # A FutureWarning is one that Python shows to users by default.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dkge_dist.store.manifest import ModelEntry, ModelManifest
-from dkge_dist.store.models import load_dense
+from dkge_dist.store.models import load_arrays
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import load_table
 from dkge_dist.types import Array, Field
@@ -46,7 +46,7 @@ def load_vectors(store: Store, entry: ModelEntry) -> ModelVectors:
         {field: load_table(store.storage, tables[field]) for field in Field}
         for tables in (entry.entities, entry.relations)
     )
-    return ModelVectors(entities, relations, load_dense(store, entry.dense))
+    return ModelVectors(entities, relations, load_arrays(store, entry.dense))
 
 
 def vectors_of(path: Path, version: int | None = None) -> ModelVectors:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from dkge_dist.cli.options import Address, Json, ModelVersion, Shards, StorePath, Wait
+from dkge_dist.cli.options import Address, Json, ModelVersion, NoEvidence, Shards, StorePath, Wait
 from dkge_dist.cli.output import emit
 from dkge_dist.cli.render import render_answers, render_evaluation, render_exported
 from dkge_dist.types import UsageError
@@ -17,9 +17,14 @@ def evaluate(
     store: StorePath,
     version: ModelVersion = None,
     split: Annotated[Literal["valid", "test"], typer.Option(help="Held-out triples to rank.")] = "test",
+    triples: Annotated[
+        Path | None, typer.Option(help="Rank the triples of a file instead: head<TAB>relation<TAB>tail lines.")
+    ] = None,
     protocol: Annotated[
         Literal["paper", "filtered"], typer.Option(help="paper: train triples do not compete; filtered: no known one.")
-    ] = "paper",
+    ] = "filtered",
+    no_evidence: NoEvidence = False,
+    ranks: Annotated[bool, typer.Option("--ranks", help="Also the ranks of every triple (in the JSON).")] = False,
     relations: Annotated[bool, typer.Option("--relations", help="Also a table by relation.")] = False,
     categories: Annotated[bool, typer.Option("--categories", help="Also by 1-1, 1-N, N-1, N-N.")] = False,
     threads: Annotated[int, typer.Option(min=0, help="Threads; 0 means all cores.")] = 0,
@@ -28,12 +33,13 @@ def evaluate(
     wait: Wait = None,
     as_json: Json = False,
 ) -> None:
-    """Link prediction: how high do the true entities of held-out triples rank?"""
+    """Link prediction: how high do the true entities of held-out (or given) triples rank?"""
     from dkge_dist import api
 
     report = api.evaluate(
-        store, version=version, split=split, protocol=protocol, relations=relations, categories=categories,
-        threads=threads, shards=shards, address=address, wait_seconds=wait,
+        store, version=version, split=split, triples=triples, protocol=protocol, evidence=not no_evidence,
+        relations=relations, categories=categories, ranks=ranks, threads=threads, shards=shards, address=address,
+        wait_seconds=wait,
     )  # fmt: skip
     emit(report, as_json, render_evaluation)
 
@@ -44,7 +50,10 @@ def answer(
         list[str] | None, typer.Argument(metavar="HEAD RELATION", help="With --tail only RELATION.")
     ] = None,
     tail: Annotated[str | None, typer.Option(help="Ask for the head of this tail.")] = None,
-    top: Annotated[int, typer.Option(min=1, help="How many answers.")] = 10,
+    top: Annotated[int, typer.Option(min=1, help="How many predictions.")] = 10,
+    new_only: Annotated[bool, typer.Option("--new-only", help="Leave out what the graph says already.")] = False,
+    why: Annotated[bool, typer.Option("--why", help="Tell the evidence of each answer.")] = False,
+    no_evidence: NoEvidence = False,
     version: ModelVersion = None,
     batch: Annotated[Path | None, typer.Option(help="File of questions, `?` for what is asked.")] = None,
     shards: Shards = None,
@@ -52,7 +61,7 @@ def answer(
     wait: Wait = None,
     as_json: Json = False,
 ) -> None:
-    """The best answers to (HEAD, RELATION, ?), nearest first; `known` ones are in the graph already."""
+    """The best answers to (HEAD, RELATION, ?): known facts first, then predictions; higher scores are better."""
     from dkge_dist import api
 
     given = words or []
@@ -60,8 +69,8 @@ def answer(
         raise UsageError("ask with HEAD RELATION, with RELATION --tail T, or with --batch FILE")
     head, relation = (None, None) if batch else (None, given[0]) if tail is not None else (given[0], given[1])
     report = api.answer(
-        store, head, relation, tail=tail, top=top, version=version, batch=batch, shards=shards, address=address,
-        wait_seconds=wait,
+        store, head, relation, tail=tail, top=top, new_only=new_only, why=why, evidence=not no_evidence,
+        version=version, batch=batch, shards=shards, address=address, wait_seconds=wait,
     )  # fmt: skip
     emit(report, as_json, render_answers)
 

@@ -29,6 +29,7 @@ Since = Annotated[
 ModelVersion = Annotated[
     str | None, typer.Option("--version", "--as-of", metavar="V", help="The model current at a version or snapshot.")
 ]
+NoEvidence = Annotated[bool, typer.Option("--no-evidence", help="By vectors alone, without what the graph says.")]
 
 Shards = Annotated[
     int | None, typer.Option(min=1, help="Run on Ray, with the entities in so many shards; without it, no Ray is used.")

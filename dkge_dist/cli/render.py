@@ -107,11 +107,16 @@ def render_night(report: dict[str, Any]) -> None:
 
 def render_evaluation(report: dict[str, Any]) -> None:
     """Link prediction as a table: all triples, both sides, then categories and relations where asked for."""
+    by = "with evidence" if report["evidence"] else "by vectors alone"
     print(
         f"version {report['version']} on {report['triples']:,} {report['split']} triples of {report['snapshot']!r} "
-        f"({report['protocol']} protocol, {report['candidates']:,} candidates)"
+        f"({report['protocol']} protocol, {by}, {report['candidates']:,} candidates)"
     )
     lines = [("all", report["triples"], report), ("  tails", "", report["tail"]), ("  heads", "", report["head"])]
+    if report["evidence"]:
+        lines.append(("by vectors alone", "", report["vectors"]))
+    other = "paper" if report["protocol"] == "filtered" else "filtered"
+    lines.append((f"{other} protocol", "", report[other]))
     if report["leaked"] and report["without_train"]:
         lines.append(("not in train", report["triples"] - report["leaked"], report["without_train"]))
     for name, found in report.get("categories", {}).items():
@@ -124,12 +129,15 @@ def render_evaluation(report: dict[str, Any]) -> None:
 
 
 def render_answers(report: dict[str, Any]) -> None:
-    """The answers to each question, nearest first."""
+    """The answers to each question: known facts, then predictions, best first; below each the evidence, if asked for."""
     for question in report.get("questions", [report]):
         asked = (question.get("head", "?"), question["relation"], question.get("tail", "?"))
         print("\t".join(asked))
-        answers = [[a["entity"], f"{a['score']:.3f}", "known" if a["known"] else ""] for a in question["answers"]]
-        print_table(["  answer", "distance", ""], [[f"  {entity}", *rest] for entity, *rest in answers])
+        lines = []
+        for found in question["answers"]:
+            lines.append([f"  {found['entity']}", f"{found['score']:.3f}", "known" if found["known"] else ""])
+            lines += [[f"    {reason['text']}", f"{reason['weight']:+.3f}", ""] for reason in found.get("why", [])]
+        print_table(["  answer", "score", ""], lines)
 
 
 def render_exported(report: dict[str, Any], out: Path) -> None:

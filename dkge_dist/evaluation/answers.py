@@ -1,4 +1,4 @@
-"""Answers: the entities nearest to h* + r* (which tail?) or to t* − r* (which head?)."""
+"""Answers: the candidates of the best scores, s = −f + E or −f alone. In: questions by rows. Out: rows with scores."""
 
 from __future__ import annotations
 
@@ -6,36 +6,87 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dkge_dist.evaluation.link_prediction import JointEmbedding
+from dkge_dist.evaluation.link_prediction import JointEmbedding, among
+from dkge_dist.evidence.questions import Questions
+from dkge_dist.evidence.scores import Evidence, ScoredCandidates
 from dkge_dist.graph.snapshot import Snapshot
-from dkge_dist.tables.nearest import Nearest
-from dkge_dist.types import ROW, Array, Split, Triples
+from dkge_dist.kernels.triples import pack
+from dkge_dist.types import OFFSET, ROW, Array, Split
 
 
-class Questions(NamedTuple):
-    """(entity, relation, ?) where `asks_tail`, else (?, relation, entity); by rows."""
+class Answers(NamedTuple):
+    """To one question: rows, best first, and their scores; higher is better. Among equals the smaller row is first."""
 
-    entity: Array
-    relation: Array
-    asks_tail: Array
-
-    def triples(self, number: int, answers: Array) -> Triples:
-        """The triples that some answers make of one question."""
-        entity = np.full(answers.shape[0], self.entity[number], ROW)
-        relation = np.full(answers.shape[0], self.relation[number], ROW)
-        others = answers.astype(ROW)
-        return Triples(entity, relation, others) if self.asks_tail[number] else Triples(others, relation, entity)
+    rows: Array
+    scores: Array
 
 
-def answer(embedding: JointEmbedding, questions: Questions, top: int) -> Nearest:
-    """The `top` nearest candidates of each question."""
-    sign = np.where(questions.asks_tail, np.float32(1), np.float32(-1))
-    query = embedding.vectors(questions.entity) + sign[:, None] * embedding.relations[questions.relation]
-    return embedding.entities.nearest(query, embedding.candidates, top)
+def answer(
+    embedding: JointEmbedding, questions: Questions, top: int, known: list[Array], evidence: Evidence | None = None
+) -> list[tuple[Answers, Answers]]:
+    """To each question: its `known` answers in the order of their scores, and the `top` best other candidates."""
+    query = embedding.queries(questions)
+    known_answers = _scored(embedding, questions, query, known, evidence)
+    found = evidence.candidates(questions) if evidence is not None else ScoredCandidates.none(questions.count)
+    own = -embedding.entities.distances(query, found.indptr, found.rows) + found.scores
+    lists = [found.rows[found.indptr[i] : found.indptr[i + 1]] for i in range(questions.count)]
+    # So many that enough are left when known ones and those with evidence are taken out.
+    more = max((known[i].shape[0] + lists[i].shape[0] for i in range(questions.count)), default=0)
+    near = embedding.entities.nearest(query, embedding.candidates, min(top + more, embedding.candidates.shape[0]))
+    answers = []
+    for i in range(questions.count):
+        far = ~np.isin(near.rows[i], lists[i])
+        rows = np.concatenate([lists[i], near.rows[i][far]])
+        scores = np.concatenate([own[found.indptr[i] : found.indptr[i + 1]], -near.distances[i][far]])
+        new = among(embedding.candidates, rows) & ~np.isin(rows, known[i])
+        answers.append((known_answers[i], _best(rows[new], scores[new], top)))
+    return answers
 
 
-def known_answers(snapshot: Snapshot, questions: Questions, number: int, answers: Array) -> Array:
-    """Which answers to a question stand in the graph already, in whatever split."""
-    asked = questions.triples(number, answers)
-    known: Array = np.logical_or.reduce([snapshot.contains(split, asked) for split in Split])
+def _scored(
+    embedding: JointEmbedding, questions: Questions, query: Array, rows: list[Array], evidence: Evidence | None
+) -> list[Answers]:
+    """Given candidates of each question, best first. Their own triples do not count as evidence for them."""
+    indptr = np.zeros(questions.count + 1, OFFSET)
+    np.cumsum([some.shape[0] for some in rows], out=indptr[1:])
+    every = np.concatenate([np.empty(0, ROW), *rows]).astype(ROW)
+    scores = -embedding.entities.distances(query, indptr, every)
+    if evidence is not None:
+        scores += evidence.of(questions.take(np.repeat(np.arange(questions.count), np.diff(indptr))), every)
+    parts = [slice(indptr[i], indptr[i + 1]) for i in range(questions.count)]
+    return [_best(every[part], scores[part], every.shape[0]) for part in parts]
+
+
+def _best(rows: Array, scores: Array, top: int) -> Answers:
+    order = np.lexsort((rows, -scores))[:top]
+    return Answers(rows[order], scores[order])
+
+
+def known_answers(snapshot: Snapshot, questions: Questions) -> list[Array]:
+    """The answers to each question that stand in the graph already, in whatever split; ascending rows.
+
+    One pass over the triples a side, however many questions there are.
+    """
+    known: list[Array] = [np.empty(0, ROW)] * questions.count
+    for asks_tail in (True, False):
+        numbers = np.flatnonzero(questions.asks_tail == asks_tail)
+        entity, relation, _ = questions.take(numbers)
+        if not numbers.shape[0]:
+            continue
+        asked = np.zeros(snapshot.entity_rows, np.bool_)
+        asked[entity] = True
+        codes, answers = [], []
+        for split in Split:
+            triples = snapshot.triples(split)
+            given, other = (triples.head, triples.tail) if asks_tail else (triples.tail, triples.head)
+            where = np.flatnonzero(asked[given])
+            codes.append(pack(given[where], triples.relation[where]))
+            answers.append(other[where])
+        every = np.concatenate(codes)
+        order = np.argsort(every, kind="stable")
+        every, rows = every[order], np.concatenate(answers)[order]
+        wanted = pack(entity, relation)
+        first, last = np.searchsorted(every, wanted), np.searchsorted(every, wanted, side="right")
+        for number, begin, end in zip(numbers.tolist(), first, last, strict=True):
+            known[number] = np.unique(rows[begin:end])
     return known

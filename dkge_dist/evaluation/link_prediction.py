@@ -1,23 +1,38 @@
-"""Link prediction: the rank of the true entity on both sides of given triples.
+"""Link prediction: the rank of the true entity on both sides of given triples, by s = −f + E or by −f alone.
 
 Protocol `paper` removes from the candidates what makes a *train* triple, `filtered` what makes any triple. Ties get the
 mean of the best and the worst rank.
+
+Few candidates have evidence. They are compared with the true one score by score; all others are counted against the
+distance that would give them its score. Everything is computed in float32 and compared as it is, so that ranks are
+those of scoring every candidate.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
+from dkge_dist.evidence.questions import Questions
+from dkge_dist.evidence.scores import Evidence, ScoredCandidates
 from dkge_dist.kernels.csr import Adjacency, incoming, outgoing
-from dkge_dist.kernels.ranks import FilteredCandidates, distances_between, known_answers
+from dkge_dist.kernels.ranks import (
+    FilteredCandidates,
+    distances_between,
+    in_lists,
+    known_answers,
+    merge_filtered,
+    positions_in,
+)
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.tables.table import Table
-from dkge_dist.types import ROW, Array, Field, Split, Triples
+from dkge_dist.types import OFFSET, ROW, Array, Field, Split, Triples
 
 Protocol = Literal["paper", "filtered"]
+PROTOCOLS: tuple[Protocol, ...] = ("paper", "filtered")
 
 
 @dataclass(frozen=True)
@@ -32,6 +47,16 @@ class JointEmbedding:
         """o* of some entities, in their order."""
         distinct, number = np.unique(rows, return_inverse=True)
         return self.entities.pull({Field.JOINT: distinct.astype(ROW)})[Field.JOINT][number]
+
+    def queries(self, questions: Questions) -> Array:
+        """h* + r* of questions for a tail, t* − r* of those for a head: where a right answer would be."""
+        sign = np.where(questions.asks_tail, np.float32(1), np.float32(-1))
+        query: Array = self.vectors(questions.entity) + sign[:, None] * self.relations[questions.relation]
+        return query
+
+    def distances(self, questions: Questions, indptr: Array, rows: Array) -> Array:
+        """f of the candidates `rows[indptr[i]:indptr[i + 1]]` of question i."""
+        return self.entities.distances(self.queries(questions), indptr, rows)
 
 
 @dataclass(frozen=True)
@@ -56,10 +81,52 @@ def known_triples(splits: tuple[Triples, Triples, Triples], protocol: Protocol) 
     return splits[Split.TRAIN] if protocol == "paper" else canonical(Triples.concat(list(splits)))
 
 
-def rank(embedding: JointEmbedding, triples: Triples, known: Triples) -> Ranks:
+class SideEvidence(NamedTuple):
+    """Of the questions for one side: the candidates with evidence, and E of the true answers."""
+
+    candidates: ScoredCandidates
+    truth: Array
+
+
+def find_evidence(evidence: Evidence, triples: Triples) -> tuple[SideEvidence, SideEvidence]:
+    """The evidence for the tails and for the heads of some triples."""
+    sides = []
+    for asks_tail, true in ((True, triples.tail), (False, triples.head)):
+        questions = Questions.of(triples, asks_tail)
+        sides.append(SideEvidence(evidence.candidates(questions), evidence.of(questions, true)))
+    return sides[0], sides[1]
+
+
+def rank(embedding: JointEmbedding, triples: Triples, known: Triples, evidence: Evidence | None = None) -> Ranks:
     """Rank both sides of `triples`; answers that make a triple of canonical `known` are no candidates."""
     rows = embedding.entities.rows
-    return rank_filtered(embedding, triples, filter_known(triples, outgoing(known, rows), incoming(known, rows)))
+    filtered = filter_known(triples, outgoing(known, rows), incoming(known, rows))
+    found = find_evidence(evidence, triples) if evidence is not None else None
+    return rank_filtered(embedding, triples, filtered, found)
+
+
+def rank_by_protocol(
+    embedding: JointEmbedding,
+    triples: Triples,
+    splits: tuple[Triples, Triples, Triples],
+    evidence: tuple[SideEvidence, SideEvidence] | None = None,
+) -> dict[Protocol, Ranks]:
+    """Ranks under both protocols by one pass over the candidates: what else is known is few, and subtracted."""
+    rows = embedding.entities.rows
+    by_protocol = {}
+    for protocol in PROTOCOLS:
+        known = known_triples(splits, protocol)
+        by_protocol[protocol] = filter_known(triples, outgoing(known, rows), incoming(known, rows))
+    ranks: dict[Protocol, list[Array]] = {protocol: [] for protocol in PROTOCOLS}
+    for number, side in enumerate(_sides(embedding, triples, evidence)):
+        by_train, by_all = by_protocol["paper"][number], by_protocol["filtered"][number]
+        above, equal = side.compete(embedding, by_train)
+        ranks["paper"].append(1 + above + equal / 2)
+        more = ScoredCandidates(*by_all, np.zeros(by_all.rows.shape[0], np.float32))
+        more = more.take(np.flatnonzero(among(embedding.candidates, more.rows) & ~in_lists(by_train, *by_all)))
+        above_known, equal_known = side.compare(embedding, side.scored(more))
+        ranks["filtered"].append(1 + above - above_known + (equal - equal_known) / 2)
+    return {protocol: Ranks(*sides) for protocol, sides in ranks.items()}
 
 
 def filter_known(
@@ -73,17 +140,74 @@ def filter_known(
 
 
 def rank_filtered(
-    embedding: JointEmbedding, triples: Triples, filtered: tuple[FilteredCandidates, FilteredCandidates]
+    embedding: JointEmbedding,
+    triples: Triples,
+    filtered: tuple[FilteredCandidates, FilteredCandidates],
+    evidence: tuple[SideEvidence, SideEvidence] | None = None,
 ) -> Ranks:
     """Rank both sides of `triples`, with the candidates removed that `filter_known` tells."""
+    ranks = []
+    for side, removed in zip(_sides(embedding, triples, evidence), filtered, strict=True):
+        above, equal = side.compete(embedding, removed)
+        ranks.append(1 + above + equal / 2)
+    return Ranks(*ranks)
+
+
+def _sides(
+    embedding: JointEmbedding, triples: Triples, evidence: tuple[SideEvidence, SideEvidence] | None
+) -> Iterator[_Side]:
+    """The questions for tails, then those for heads."""
     head, tail = embedding.vectors(triples.head), embedding.vectors(triples.tail)
     relation = embedding.relations[triples.relation]
-    sides = []
-    for query, true, removed in ((head + relation, tail, filtered[0]), (tail - relation, head, filtered[1])):
-        bound = distances_between(query, true)
-        closer, equal = embedding.entities.count_closer(query, bound, embedding.candidates, removed)
-        sides.append(1 + closer + equal / 2)
-    return Ranks(*sides)
+    for number, (query, true) in enumerate(((head + relation, tail), (tail - relation, head))):
+        distance = distances_between(query, true)
+        if evidence is None:
+            yield _Side(query, -distance, ScoredCandidates.none(triples.count))
+        else:
+            yield _Side(query, evidence[number].truth - distance, evidence[number].candidates)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """The questions for one side: where right answers would be, the scores of the true ones, who has evidence."""
+
+    query_QD: Array
+    score_Q: Array
+    evidence: ScoredCandidates
+
+    def compete(self, embedding: JointEmbedding, removed: FilteredCandidates) -> tuple[Array, Array]:
+        """How many candidates score higher than the true answer of each question, and how many as high."""
+        found = self.evidence
+        ranked = among(embedding.candidates, found.rows) & ~in_lists(removed, found.indptr, found.rows)
+        above, equal = self.compare(embedding, found.take(np.flatnonzero(ranked)))
+        others = merge_filtered(removed, found.indptr, found.rows)
+        closer, as_close = embedding.entities.count_closer(self.query_QD, -self.score_Q, embedding.candidates, others)
+        return above + closer, equal + as_close
+
+    def compare(self, embedding: JointEmbedding, rivals: ScoredCandidates) -> tuple[Array, Array]:
+        """The same for given candidates, one by one."""
+        own = rivals.scores - embedding.entities.distances(self.query_QD, rivals.indptr, rivals.rows)
+        question, count = rivals.question, self.score_Q.shape[0]
+        true = self.score_Q[question]
+        return (
+            np.bincount(question[own > true], minlength=count),
+            np.bincount(question[own == true], minlength=count),
+        )
+
+    def scored(self, rows: ScoredCandidates) -> ScoredCandidates:
+        """Given candidates with the evidence that they have."""
+        at = positions_in(self.evidence.indptr, self.evidence.rows, rows.indptr, rows.rows)
+        scores = np.zeros(rows.rows.shape[0], np.float32)
+        scores[at >= 0] = self.evidence.scores[at[at >= 0]]
+        return rows._replace(scores=scores)
+
+
+def among(candidates: Array, rows: Array) -> Array:
+    """Which of some rows are candidates (ascending)."""
+    if not candidates.shape[0]:
+        return np.zeros(rows.shape[0], np.bool_)
+    found: Array = candidates[np.minimum(np.searchsorted(candidates, rows), candidates.shape[0] - 1)] == rows
+    return found
 
 
 def metrics(ranks: Array) -> dict[str, float]:

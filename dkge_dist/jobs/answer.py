@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dkge_dist.evaluation.answers import Questions, known_answers
-from dkge_dist.evaluation.answers import answer as nearest_answers
-from dkge_dist.jobs.opened import OpenedModel, open_embedding, open_model, rows_of
+from dkge_dist.evaluation.answers import Answers, known_answers
+from dkge_dist.evaluation.answers import answer as best_answers
+from dkge_dist.evaluation.explanations import explain
+from dkge_dist.evidence.questions import Questions
+from dkge_dist.jobs.evidence import open_evidence
+from dkge_dist.jobs.opened import OpenedModel, check_alive, lines_of_three, open_embedding, open_model, rows_of
 from dkge_dist.jobs.report import Report, seconds_since
 from dkge_dist.runtime import Runtime
 from dkge_dist.store.store import Store
-from dkge_dist.tables.nearest import Nearest
-from dkge_dist.types import Array, DkgeError, UsageError
+from dkge_dist.types import UsageError
 
 ANY = "?"
+QUESTION_LINE = "`head<TAB>relation<TAB>?` or `?<TAB>relation<TAB>tail`"
 
 
 class Question(NamedTuple):
@@ -35,48 +39,62 @@ class Question(NamedTuple):
         return {("head" if self.asks_tail else "tail"): self.entity, "relation": self.relation}
 
 
-def answer(store: Store, runtime: Runtime, questions: Sequence[Question], top: int, version: str | None) -> Report:
-    """The best answers to each question."""
+@dataclass(frozen=True)
+class AnswerOptions:
+    """`top` predictions after the known facts; `new_only` leaves those out; `why` adds the evidence of each."""
+
+    top: int = 10
+    new_only: bool = False
+    why: bool = False
+    evidence: bool = True
+
+
+def answer(
+    store: Store, runtime: Runtime, questions: Sequence[Question], version: str | None, options: AnswerOptions
+) -> Report:
+    """The best answers to each question: first what the graph says already, then predictions."""
     began = time.monotonic()
     opened = open_model(store, version)
     asked = _by_rows(opened, questions)
+    evidence = open_evidence(opened) if options.evidence else None
+    if options.why and evidence is None:
+        raise UsageError("--why tells evidence: this model was learnt without, or --no-evidence was given")
+    known = known_answers(opened.snapshot, asked)
     with open_embedding(opened, runtime) as embedding:
-        best = nearest_answers(embedding, asked, top)
-    answered = [
-        {**question.given, "answers": _answers(opened, asked, number, best)}
-        for number, question in enumerate(questions)
-    ]
+        best = best_answers(embedding, asked, options.top, known, evidence)
+    answered = []
+    for number, question in enumerate(questions):
+        facts, predictions = best[number]
+        parts = ((predictions, False),) if options.new_only else ((facts, True), (predictions, False))
+        lines = [line for found, is_known in parts for line in _lines(opened, found, is_known)]
+        if options.why and evidence is not None:
+            for line, row in zip(lines, (row for found, _ in parts for row in found.rows.tolist()), strict=True):
+                line["why"] = explain(evidence, asked.take(np.array([number])), row, opened.names)
+        answered.append({**question.given, "answers": lines})
     return {
         "version": opened.model.version,
         "snapshot": opened.snapshot_name,
+        "evidence": evidence is not None,
         "questions": answered,
         "seconds": seconds_since(began),
     }
 
 
+def _lines(opened: OpenedModel, found: Answers, is_known: bool) -> list[dict[str, Any]]:
+    return [
+        {"entity": label, "score": round(float(score), 6), "known": is_known}
+        for label, score in zip(opened.names[0].labels(found.rows), found.scores, strict=True)
+    ]
+
+
 def _by_rows(opened: OpenedModel, questions: Sequence[Question]) -> Questions:
     """The questions by rows; labels that are unknown or not alive are an error."""
     where = [question.where for question in questions]
-    entities = rows_of(opened.names[0], [question.entity for question in questions], where)
-    relations = rows_of(opened.names[1], [question.relation for question in questions], where)
-    snapshot = opened.snapshot
-    gone = ~(snapshot.entities_alive[entities] & snapshot.relations_alive[relations])
-    for number in np.flatnonzero(gone).tolist():
-        question = questions[number]
-        label = question.relation if snapshot.entities_alive[entities[number]] else question.entity
-        raise DkgeError(
-            f"{question.where}{label!r} is not in snapshot {opened.snapshot_name!r} (it was in another one)"
-        )
-    return Questions(entities, relations, np.array([question.asks_tail for question in questions], bool))
-
-
-def _answers(opened: OpenedModel, asked: Questions, number: int, best: Nearest) -> list[dict[str, Any]]:
-    rows: Array = best.rows[number]
-    known = known_answers(opened.snapshot, asked, number, rows)
-    return [
-        {"entity": label, "score": round(float(distance), 6), "known": bool(mark)}
-        for label, distance, mark in zip(opened.names[0].labels(rows), best.distances[number], known, strict=True)
-    ]
+    entities, relations = [question.entity for question in questions], [question.relation for question in questions]
+    entity_rows, relation_rows = rows_of(opened.names[0], entities, where), rows_of(opened.names[1], relations, where)
+    check_alive(opened, "entities", entity_rows, entities, where)
+    check_alive(opened, "relations", relation_rows, relations, where)
+    return Questions(entity_rows, relation_rows, np.array([question.asks_tail for question in questions], bool))
 
 
 def questions_of(head: str | None, relation: str | None, tail: str | None, batch: Path | None) -> list[Question]:
@@ -87,24 +105,15 @@ def questions_of(head: str | None, relation: str | None, tail: str | None, batch
         return [Question(head, relation, True) if head is not None else Question(str(tail), relation, False)]
     if head is not None or relation is not None or tail is not None:
         raise UsageError("--batch FILE brings its own questions: no HEAD, RELATION or --tail beside it")
-    try:
-        # Lines end as in sources: labels may hold other characters that Python takes for line ends.
-        lines = [line.removesuffix("\r") for line in batch.read_bytes().decode("utf-8").split("\n")]
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{batch}: not UTF-8: {error}") from None
-    questions = list(_from_lines(batch, lines))
+    questions = list(_from_lines(batch))
     if not questions:
         raise UsageError(f"{batch}: holds no question")
     return questions
 
 
-def _from_lines(path: Path, lines: Sequence[str]) -> Iterator[Question]:
-    for number, line in enumerate(lines, 1):
-        if not line:
-            continue
-        where = f"{path}, line {number}: "
-        fields = line.split("\t")
-        if len(fields) != 3 or (fields[0] == ANY) == (fields[2] == ANY):
-            raise UsageError(f"{where}expected `head<TAB>relation<TAB>?` or `?<TAB>relation<TAB>tail`")
+def _from_lines(path: Path) -> Iterator[Question]:
+    for where, fields in lines_of_three(path, QUESTION_LINE):
+        if (fields[0] == ANY) == (fields[2] == ANY):
+            raise UsageError(f"{where}expected {QUESTION_LINE}")
         asks_tail = fields[2] == ANY
         yield Question(fields[0] if asks_tail else fields[2], fields[1], asks_tail, where)

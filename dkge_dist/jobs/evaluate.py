@@ -1,49 +1,76 @@
-"""Link prediction on the held-out triples of a model's snapshot."""
+"""Link prediction on the held-out triples of a model's snapshot, or on triples of a file."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from dkge_dist.evaluation.breakdown import by_category, by_relation
-from dkge_dist.evaluation.link_prediction import JointEmbedding, Protocol, known_triples, metrics, rank
-from dkge_dist.jobs.opened import OpenedModel, open_embedding, open_model
+from dkge_dist.evaluation.link_prediction import (
+    JointEmbedding,
+    Protocol,
+    Ranks,
+    find_evidence,
+    metrics,
+    rank_by_protocol,
+)
+from dkge_dist.evidence.scores import Evidence
+from dkge_dist.jobs.evidence import open_evidence
+from dkge_dist.jobs.opened import OpenedModel, check_alive, lines_of_three, open_embedding, open_model, rows_of
 from dkge_dist.jobs.report import Report, seconds_since
 from dkge_dist.kernels.jit import set_threads
 from dkge_dist.kernels.triples import contains
 from dkge_dist.runtime import Runtime
 from dkge_dist.store.store import Store
-from dkge_dist.types import DkgeError, Split, Triples
+from dkge_dist.types import DkgeError, Split, Triples, UsageError
 
 
-def evaluate(
-    store: Store,
-    runtime: Runtime,
-    version: str | None,
-    split: str,
-    protocol: Protocol,
-    tables: Sequence[str],
-    threads: int,
-) -> Report:
-    """Rank one split; `tables` may name `relations` and `categories`."""
+TRIPLE_LINE = "`head<TAB>relation<TAB>tail`"
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """What is ranked (a split, or the triples of a file) and how; `tables` may name `relations` and `categories`.
+
+    `ranks` adds the ranks of every triple.
+    """
+
+    split: str = "test"
+    triples: Path | None = None
+    protocol: Protocol = "filtered"
+    evidence: bool = True
+    tables: tuple[str, ...] = ()
+    ranks: bool = False
+
+
+def evaluate(store: Store, runtime: Runtime, version: str | None, options: EvaluateOptions, threads: int) -> Report:
+    """Rank held-out or given triples."""
     began = time.monotonic()
     if threads:
         set_threads(threads)
     opened = open_model(store, version)
-    triples = held_out(opened, split)
+    if options.triples is not None:
+        triples, source = triples_of_file(opened, options.triples), str(options.triples)
+    else:
+        triples, source = held_out(opened, options.split), options.split
+    evidence = open_evidence(opened) if options.evidence else None
     with open_embedding(opened, runtime) as embedding:
-        report = evaluate_triples(opened, embedding, triples, protocol, tables)
-    return {**report, "split": split, "seconds": seconds_since(began)}
+        report = evaluate_triples(opened, embedding, evidence, triples, options)
+    return {**report, "split": source, "seconds": seconds_since(began)}
 
 
-def evaluate_splits(opened: OpenedModel, embedding: JointEmbedding) -> dict[str, Report]:
+def evaluate_splits(opened: OpenedModel, embedding: JointEmbedding, evidence: Evidence | None) -> dict[str, Report]:
     """Rank all held-out triples of a model whose vectors are open."""
     reports = {}
     for split in (Split.VALID, Split.TEST):
         began = time.monotonic()
         triples = opened.snapshot.triples(split)
         if triples.count:
-            report = evaluate_triples(opened, embedding, triples, "paper", ())
+            report = evaluate_triples(opened, embedding, evidence, triples, EvaluateOptions())
             reports[split.label] = {**report, "split": split.label, "seconds": seconds_since(began)}
     return reports
 
@@ -58,28 +85,87 @@ def held_out(opened: OpenedModel, split: str) -> Triples:
     return triples
 
 
+def triples_of_file(opened: OpenedModel, path: Path) -> Triples:
+    """`head<TAB>relation<TAB>tail` lines; labels that the snapshot does not have are an error."""
+    lines = list(lines_of_three(path, TRIPLE_LINE))
+    if not lines:
+        raise UsageError(f"{path}: holds no triple")
+    where = [place for place, _ in lines]
+    columns = [[fields[column] for _, fields in lines] for column in range(3)]
+    entities, relations = opened.names
+    rows = [
+        rows_of(names, labels, where) for names, labels in zip((entities, relations, entities), columns, strict=True)
+    ]
+    for column, alive in ((0, "entities"), (1, "relations"), (2, "entities")):
+        check_alive(opened, alive, rows[column], columns[column], where)
+    return Triples(*rows)
+
+
 def evaluate_triples(
-    opened: OpenedModel, embedding: JointEmbedding, triples: Triples, protocol: Protocol, tables: Sequence[str]
+    opened: OpenedModel,
+    embedding: JointEmbedding,
+    evidence: Evidence | None,
+    triples: Triples,
+    options: EvaluateOptions,
 ) -> Report:
-    """Metrics of some triples. `without_train` leaves out those that stand in train too."""
-    train, valid, test = (opened.snapshot.triples(split) for split in Split)
-    ranks = rank(embedding, triples, known_triples((train, valid, test), protocol))
-    apart = ~contains(train, triples)
+    """Metrics of some triples: what was asked for at the top, the rest under `paper`, `filtered` and `vectors`.
+
+    `without_train` leaves out those that stand in train too.
+    """
+    splits = (
+        opened.snapshot.triples(Split.TRAIN),
+        opened.snapshot.triples(Split.VALID),
+        opened.snapshot.triples(Split.TEST),
+    )
+    by_vectors = rank_by_protocol(embedding, triples, splits)
+    by_score = by_vectors
+    if evidence is not None:
+        by_score = rank_by_protocol(embedding, triples, splits, find_evidence(evidence, triples))
+    ranks = by_score[options.protocol]
+    apart = ~contains(splits[Split.TRAIN], triples)
     report: Report = {
         **metrics(ranks.both),
         "triples": triples.count,
         "version": opened.model.version,
         "snapshot": opened.snapshot_name,
-        "protocol": protocol,
+        "protocol": options.protocol,
+        "evidence": evidence is not None,
         "candidates": int(embedding.candidates.shape[0]),
         "leaked": int((~apart).sum()),
         "without_train": metrics(ranks.take(apart).both),
         "head": metrics(ranks.head),
         "tail": metrics(ranks.tail),
+        **{protocol: _metrics_apart(found, apart) for protocol, found in by_score.items()},
+        "vectors": {
+            **metrics(by_vectors[options.protocol].both),
+            **{protocol: _metrics_apart(found, apart) for protocol, found in by_vectors.items()},
+        },
     }
-    if "relations" in tables:
+    if "relations" in options.tables:
         lines = by_relation(ranks, triples).items()
         report["relations"] = [{"relation": opened.names[1].label(row), **line} for row, line in lines]
-    if "categories" in tables:
-        report["categories"] = by_category(ranks, triples, train)
+    if "categories" in options.tables:
+        report["categories"] = by_category(ranks, triples, splits[Split.TRAIN])
+    if options.ranks:
+        report["ranks"] = _by_triple(opened, triples, ranks, by_vectors[options.protocol])
     return report
+
+
+def _metrics_apart(ranks: Ranks, apart: np.ndarray[Any, Any]) -> Report:
+    return {**metrics(ranks.both), "without_train": metrics(ranks.take(apart).both)}
+
+
+def _by_triple(opened: OpenedModel, triples: Triples, ranks: Ranks, by_vectors: Ranks) -> list[Report]:
+    """The ranks of every triple, by labels."""
+    entities, relations = opened.names
+    columns = (
+        entities.labels(triples.head), relations.labels(triples.relation), entities.labels(triples.tail),
+        ranks.head.tolist(), ranks.tail.tolist(), by_vectors.head.tolist(), by_vectors.tail.tolist(),
+    )  # fmt: skip
+    return [
+        {
+            "head": head, "relation": relation, "tail": tail, "head_rank": head_rank, "tail_rank": tail_rank,
+            "vectors": {"head_rank": head_alone, "tail_rank": tail_alone},
+        }
+        for head, relation, tail, head_rank, tail_rank, head_alone, tail_alone in zip(*columns, strict=True)
+    ]  # fmt: skip

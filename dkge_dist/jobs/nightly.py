@@ -123,4 +123,4 @@ class _Night:
 
     def _evaluate(self, done: PublishedModel) -> dict[str, Report]:
         opened = OpenedModel(self.store, done.manifest, self.snapshot, self.current.snapshot.name, self.names)
-        return evaluate_splits(opened, joint_embedding(done.tables, self.snapshot))
+        return evaluate_splits(opened, joint_embedding(done.tables, self.snapshot), done.evidence)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from dkge_dist.runtime import Runtime
 from dkge_dist.store.manifest import ModelManifest
 from dkge_dist.store.store import Store
 from dkge_dist.tables.table import Tables
-from dkge_dist.types import ROW, Array, DkgeError, Field
+from dkge_dist.types import ROW, Array, DkgeError, Field, UsageError
 
 SUGGESTIONS = 5
 
@@ -61,6 +62,34 @@ def rows_of(names: Dictionary, labels: list[str], where: list[str]) -> Array:
         hint = f"; nearest: {', '.join(near)}" if near else ""
         raise DkgeError(f"{where[missing]}no {names.noun} {labels[missing]!r}{hint}")
     return rows
+
+
+def lines_of_three(path: Path, expected: str) -> Iterator[tuple[str, list[str]]]:
+    """Lines of three fields between tabs, each with its place for errors. Empty lines are skipped."""
+    try:
+        # Lines end as in sources: labels may hold other characters that Python takes for line ends.
+        lines = [line.removesuffix("\r") for line in path.read_bytes().decode("utf-8").split("\n")]
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not UTF-8: {error}") from None
+    for number, line in enumerate(lines, 1):
+        where = f"{path}, line {number}: "
+        fields = line.split("\t")
+        if line and len(fields) != 3:
+            raise UsageError(f"{where}expected {expected}")
+        if line:
+            yield where, fields
+
+
+def check_alive(opened: OpenedModel, kind: str, rows: Array, labels: list[str], where: list[str]) -> None:
+    """Refuse `entities` or `relations` that the model's snapshot does not have, though another one had them."""
+    snapshot = opened.snapshot
+    alive = snapshot.entities_alive if kind == "entities" else snapshot.relations_alive
+    for number in np.flatnonzero(~alive[rows]).tolist():
+        raise DkgeError(
+            f"{where[number]}{labels[number]!r} is not in snapshot {opened.snapshot_name!r} (it was in another one)"
+        )
 
 
 def _nearest_labels(names: Dictionary, wanted: str) -> list[str]:

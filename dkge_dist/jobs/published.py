@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from dkge_dist.evidence.scores import Evidence
 from dkge_dist.jobs.report import Report
 from dkge_dist.store.manifest import ModelManifest
 from dkge_dist.tables.table import Tables
@@ -15,3 +16,4 @@ class PublishedModel(NamedTuple):
     report: Report
     manifest: ModelManifest
     tables: Tables
+    evidence: Evidence | None

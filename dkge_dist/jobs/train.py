@@ -14,11 +14,17 @@ from typing import Any
 import numpy as np
 
 from dkge_dist.config import Settings
+from dkge_dist.evidence.fitting import EvidenceFitting, validation_half
+from dkge_dist.evidence.stored import to_arrays
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.snapshot import Snapshot
+from dkge_dist.graph.training_graph import TrainingGraph
+from dkge_dist.jobs.evidence import measure_validation, walk_limits
 from dkge_dist.jobs.graphs import training_graph
+from dkge_dist.jobs.opened import joint_embedding
 from dkge_dist.jobs.published import PublishedModel
 from dkge_dist.jobs.report import Report, seconds_since
+from dkge_dist.learning.batches import EvidenceOffsets
 from dkge_dist.runtime import Monitor, Runtime
 from dkge_dist.store.manifest import SnapshotManifest
 from dkge_dist.store.models import ModelMetadata, publish_model, save_model
@@ -83,7 +89,10 @@ def trained(store: Store, runtime: Runtime, request: TrainRequest, monitor: Moni
             checkpoints.forget()
         last = checkpoints.load("last")
         digests = (request.names[0].digests, request.names[1].digests)
-        job = TrainJob(training_graph(request.snapshot, digests, settings), settings, checkpoints.folder)
+        graph = training_graph(request.snapshot, digests, settings)
+        monitor.progress(0.0, "reading evidence off the graph")
+        fitting = EvidenceFitting.of(graph, walk_limits(settings)) if settings.evidence.enabled else None
+        job = _job(graph, settings, fitting, checkpoints.folder)
         history = last[1]["history"] if last else []
         with (
             _metrics_log(monitor, checkpoints.folder, request.options.tensorboard, history) as log,
@@ -92,8 +101,17 @@ def trained(store: Store, runtime: Runtime, request: TrainRequest, monitor: Moni
             monitor.progress(1.0, "writing the model")
             result: TrainResult = run.result
             facts = {**request.facts, **_run_facts(result.progress), **result.facts, **run.facts}
+            valid, evidence = result.progress.best, None
+            if fitting is not None:
+                facts["evidence_fitted_on"] = fitting.fitted_on
+                evidence = fitting.after(joint_embedding(run.tables, request.snapshot).distances)
+                valid = measure_validation(graph, run.tables, settings, evidence)
             metadata = ModelMetadata(
-                settings.model_dump(mode="json"), result.progress.best, facts, result.progress.history
+                settings.model_dump(mode="json"),
+                valid,
+                facts,
+                result.progress.history,
+                to_arrays(evidence) if evidence is not None else None,
             )
             with store.storage.staging() as staging:
                 tables = (
@@ -103,13 +121,12 @@ def trained(store: Store, runtime: Runtime, request: TrainRequest, monitor: Moni
                 entry = save_model(staging, manifest.version, tables, result.dense, metadata)
                 published = publish_model(store, entry, seconds_since(began))
             training.remove()
-            best = result.progress.best
             report = {
                 "version": published.version,
                 "snapshot": manifest.snapshot.name,
                 **facts,
-                "best_valid": best.get(settings.train.early_stopping_metric),
-                "valid": best,
+                "best_valid": valid.get(settings.train.early_stopping_metric),
+                "valid": valid,
                 "resumed": last is not None,
                 "entities": int(job.graph.entities.shape[0]),
                 "relations": int(job.graph.relations.shape[0]),
@@ -117,7 +134,16 @@ def trained(store: Store, runtime: Runtime, request: TrainRequest, monitor: Moni
                 "bytes_written": staging.written,
                 "total_seconds": seconds_since(began),
             }
-            yield PublishedModel(report, published, run.tables)
+            yield PublishedModel(report, published, run.tables, evidence)
+
+
+def _job(graph: TrainingGraph, settings: Settings, fitting: EvidenceFitting | None, folder: Path) -> TrainJob:
+    """What the workers are given: without evidence all validation triples stop the training, else one half of them."""
+    if fitting is None:
+        return TrainJob(graph, settings, folder, graph.valid)
+    evidence = fitting.before
+    offsets = EvidenceOffsets.of(evidence, graph.train, settings.evidence.offset)
+    return TrainJob(graph, settings, folder, validation_half(graph), evidence, offsets)
 
 
 def _run_facts(progress: TrainProgress) -> dict[str, Any]:

@@ -7,19 +7,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from dkge_dist.config import Settings
 from dkge_dist.evaluation.validation import Validation
+from dkge_dist.evidence.counts import PathShares
+from dkge_dist.evidence.fitting import validation_half
+from dkge_dist.evidence.scores import Evidence
+from dkge_dist.evidence.stored import counts_of, to_arrays, weights_of
+from dkge_dist.evidence.walks import GraphEvidence
 from dkge_dist.graph.affected import find_affected
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.snapshot import Snapshot
-from dkge_dist.graph.training_graph import TrainingGraph
+from dkge_dist.jobs.evidence import measure_validation, walk_limits
 from dkge_dist.jobs.graphs import training_graph
 from dkge_dist.jobs.published import PublishedModel
 from dkge_dist.jobs.report import FINE, Report, seconds_since
-from dkge_dist.learning.batches import BatchMaker, NegativeSampling
+from dkge_dist.learning.batches import BatchMaker, EvidenceOffsets, NegativeSampling
 from dkge_dist.learning.contexts import EntityContexts, RelationContexts
 from dkge_dist.learning.machine import use_machine
 from dkge_dist.learning.step import Loss
@@ -32,7 +36,7 @@ from dkge_dist.store.manifest import ModelManifest, SnapshotManifest
 from dkge_dist.store.models import (
     ModelMetadata,
     ModelReplacedError,
-    load_dense,
+    load_arrays,
     publish_model,
     save_compact,
     save_update,
@@ -40,7 +44,7 @@ from dkge_dist.store.models import (
 )
 from dkge_dist.store.store import Store
 from dkge_dist.tables.table import Table, Tables
-from dkge_dist.types import ROW, Array, DkgeError, Field, Split
+from dkge_dist.types import Array, DkgeError, Split
 
 ONLINE_VALIDATION = 3
 """Stream of random numbers of the validation sample while an update learns."""
@@ -133,7 +137,7 @@ class Night:
         by_relation = RelationIndex(train, before.relation_rows)
         # Materialised now: these follow the graph, the plan follows the change.
         _ = change.target.triples(Split.VALID), change.target.alive_entities, change.target.alive_relations
-        self.change, self.settings = change, settings
+        self.change, self.settings, self.before = change, settings, before
         self.open_seconds = seconds_since(opening)
         planning = time.monotonic()
         affected, self.graph = find_affected(before, change.diff, change.target)
@@ -163,6 +167,7 @@ def updated(
     """Learn a change online and publish the model."""
     began = time.monotonic()
     night = Night(change, settings)
+    evidence = _evidence_after(store, night)
     report = night.report(runtime.shards)
     rows = (night.graph.entity_rows, night.graph.relation_rows)
     loading = time.monotonic()
@@ -171,8 +176,8 @@ def updated(
         report["open_seconds"] = round(night.open_seconds + seconds_since(loading), 3)
         report["plan_seconds"] = night.plan_seconds
         learning = time.monotonic()
-        done = _learn(night, tables, model, monitor)
-        metrics = _measure(night.graph, tables, settings)
+        done = _learn(night, tables, model, evidence, monitor)
+        metrics = measure_validation(night.graph, tables, settings, evidence)
         report |= {"epochs": done.epochs, "learn_seconds": seconds_since(learning, FINE), "valid": metrics}
         publishing = time.monotonic()
         with store.storage.staging() as staging:
@@ -183,7 +188,8 @@ def updated(
             report |= _moved(tables.entities)
             counted = {key: report[key] for key in ("added", "deleted", *night.plan.summary(), "epochs")}
             facts = {"origin": "online", **counted, "shards_touched": report["shards_touched"]}
-            metadata = ModelMetadata(settings.model_dump(mode="json"), metrics, facts, done.history)
+            kept = to_arrays(evidence) if evidence is not None else None
+            metadata = ModelMetadata(settings.model_dump(mode="json"), metrics, facts, done.history, kept)
             entry = save_update(staging, change.parent, change.target_manifest.version, rows, deltas, metadata)
             published = publish_model(store, entry, seconds_since(began), change.current)
         report |= {"publish_seconds": seconds_since(publishing, FINE), "bytes_written": staging.written}
@@ -193,7 +199,7 @@ def updated(
             "parent": change.parent.version,
             "seconds": seconds_since(began),
         }
-        yield PublishedModel(report, published, tables)
+        yield PublishedModel(report, published, tables, evidence)
 
 
 def _moved(table: Table) -> Report:
@@ -241,12 +247,24 @@ def _load_model(store: Store, parent: ModelManifest, settings: Settings) -> Dkge
     """The dense parameters, frozen."""
     shape = settings.model
     model = Dkge(shape.dim, shape.entity_layers, shape.relation_layers)
-    stored = {name: torch.from_numpy(value) for name, value in load_dense(store, parent.model.dense).items()}
+    stored = {name: torch.from_numpy(value) for name, value in load_arrays(store, parent.model.dense).items()}
     model.load_state_dict(stored)
     return model.requires_grad_(False)
 
 
-def _learn(night: Night, tables: Tables, model: Dkge, monitor: Monitor) -> UpdateResult:
+def _evidence_after(store: Store, night: Night) -> Evidence | None:
+    """The evidence of the new snapshot, under the weights of the model that is updated."""
+    part = night.change.parent.model.evidence
+    if part is None:
+        return None
+    arrays, before, graph = load_arrays(store, part), night.before, night.graph
+    counts = counts_of(arrays).after(before.topology, graph.topology, night.change.diff.train, graph.relation_rows)
+    limits = walk_limits(night.settings)
+    found = GraphEvidence.counted(graph.topology, counts, PathShares.of(graph.paths), graph.digests[0], limits)
+    return Evidence(found, weights_of(arrays))
+
+
+def _learn(night: Night, tables: Tables, model: Dkge, evidence: Evidence | None, monitor: Monitor) -> UpdateResult:
     graph, settings, plan = night.graph, night.settings, night.plan
     train, online = settings.train, settings.online
     entity_contexts = EntityContexts(graph.topology, graph.digests[0], graph.sampling)
@@ -254,27 +272,18 @@ def _learn(night: Night, tables: Tables, model: Dkge, monitor: Monitor) -> Updat
     entities = OnlineObjects(model.entity, tables.entities, entity_contexts, graph.topology, plan.entities)
     relations = OnlineObjects(model.relation, tables.relations, relation_contexts, graph.topology, plan.relations)
     negatives = NegativeSampling.of(graph, train.sampler, train.negatives, train.logq_correction)
+    offsets = EvidenceOffsets.of(evidence, plan.triples, settings.evidence.offset) if evidence is not None else None
+    held_out = validation_half(graph) if evidence is not None else graph.valid
+    sizes = (online.valid_triples, online.valid_candidates)
     updater = Updater(
         plan,
         entities,
         relations,
-        BatchMaker(plan.triples, entities, relations, negatives, train.hide_targets),
-        Validation.of(graph, online.valid_triples, online.valid_candidates, settings.seed, ONLINE_VALIDATION),
+        BatchMaker(plan.triples, entities, relations, negatives, train.hide_targets, offsets),
+        Validation.of(graph, held_out, *sizes, settings.seed, evidence, ONLINE_VALIDATION),
         Loss(train.loss, train.margin),
         online,
         settings.seed,
         LocalCommunicator(monitor),
     )
     return updater.run(train.init_scale)
-
-
-def _measure(graph: TrainingGraph, tables: Tables, settings: Settings) -> dict[str, float]:
-    """Validation just as a training from scratch measures it, so that drift can be told."""
-    train = settings.train
-    validation = Validation.of(graph, train.valid_triples, train.valid_candidates, settings.seed)
-    every = np.arange(graph.relation_rows, dtype=ROW)
-    joint = [
-        table.pull({Field.JOINT: rows})[Field.JOINT]
-        for table, rows in zip(tables, (validation.rows, every), strict=True)
-    ]
-    return validation.measure(*joint)

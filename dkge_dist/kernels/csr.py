@@ -244,3 +244,14 @@ def joined(out: Adjacency, left: Array, right: Array) -> Array:
     result = np.empty(left.shape[0], np.bool_)
     _joined(out, as_readonly(left, ROW), as_readonly(right, ROW), result)
     return result
+
+
+def list_of(adjacency: Adjacency, row: int) -> Array:
+    """The list of one row, for single looks: it searches the overlay."""
+    at = np.flatnonzero(adjacency.slot_row == row) if adjacency.patch_indptr.shape[0] > 1 else ()
+    if len(at):
+        place = adjacency.slot_list[at[0]]
+        return adjacency.patch_entries[adjacency.patch_indptr[place] : adjacency.patch_indptr[place + 1]]
+    if row + 1 >= adjacency.indptr.shape[0]:
+        return adjacency.entries[:0]
+    return adjacency.entries[adjacency.indptr[row] : adjacency.indptr[row + 1]]

@@ -185,3 +185,31 @@ def known_answers(adjacency: Adjacency, anchors: Array, relations: Array, true: 
     if rows.shape[0]:
         _known(adjacency, anchors, relations, true, indptr, rows)
     return FilteredCandidates(indptr, rows)
+
+
+def _codes(indptr: Array, rows: Array) -> Array:
+    """(query, row) as one sortable number each."""
+    query = np.repeat(np.arange(indptr.shape[0] - 1, dtype=np.int64), np.diff(indptr))
+    return (query << 32) | rows
+
+
+def positions_in(indptr: Array, rows: Array, asked_indptr: Array, asked_rows: Array) -> Array:
+    """Where the asked rows of each query stand among its ascending rows; -1 where they do not."""
+    here, asked = _codes(indptr, rows), _codes(asked_indptr, asked_rows)
+    if not here.shape[0]:
+        return np.full(asked.shape[0], -1)
+    at = np.minimum(np.searchsorted(here, asked), here.shape[0] - 1)
+    return np.where(here[at] == asked, at, -1)
+
+
+def in_lists(filtered: FilteredCandidates, indptr: Array, rows: Array) -> Array:
+    """Which of the rows `rows[indptr[q]:indptr[q + 1]]` of query q are removed from it."""
+    found: Array = positions_in(*filtered, indptr, rows) >= 0
+    return found
+
+
+def merge_filtered(filtered: FilteredCandidates, indptr: Array, rows: Array) -> FilteredCandidates:
+    """Both lists of each query in one, ascending and without repeats."""
+    codes = np.union1d(_codes(*filtered), _codes(indptr, rows))
+    starts = np.arange(indptr.shape[0], dtype=np.int64) << 32
+    return FilteredCandidates(np.searchsorted(codes, starts), (codes & 0xFFFFFFFF).astype(ROW))

@@ -12,7 +12,7 @@ from torch import Tensor
 from dkge_dist.learning.batches import Batch
 from dkge_dist.learning.encode import ObjectEncoder, on
 from dkge_dist.learning.prefetch import PreparedBatch
-from dkge_dist.model.losses import Corrupted, corrupted_margin_loss, self_adversarial_loss, softmax_loss
+from dkge_dist.model.losses import Corrupted, Negatives, corrupted_margin_loss, self_adversarial_loss, softmax_loss
 from dkge_dist.model.translation import score
 from dkge_dist.runtime import Communicator
 from dkge_dist.tables.shard import Optimizer
@@ -104,13 +104,19 @@ def batch_loss(entity_BD: Tensor, relation_BD: Tensor, batch: Batch[Any], loss: 
     head, tail = entity_BD[on(device, batch.head)], entity_BD[on(device, batch.tail)]
     relation = relation_BD[on(device, batch.relation)]
     positive = score(head, relation, tail)
-    shared = entity_BD[on(device, batch.shared)]
+    # The question's own entity is as far from h* + r*, and from t* − r*, as r* is long.
+    own = relation.abs().sum(-1).masked_fill(~on(device, batch.own_is_negative), torch.inf)
+    shared, log_weight = entity_BD[on(device, batch.shared)], on(device, batch.log_weight)
     side = softmax_loss if loss.kind == "softmax" else self_adversarial_loss
-    known_tail_mask, known_head_mask = on(device, batch.known_tail_mask), on(device, batch.known_head_mask)
-    log_weight = on(device, batch.log_weight)
-    return side(positive, head + relation, shared, known_tail_mask, log_weight, loss.margin) + side(
-        positive, tail - relation, shared, known_head_mask, log_weight, loss.margin
+    sides = (
+        (head + relation, batch.known_tail_mask, batch.tail_offset),
+        (tail - relation, batch.known_head_mask, batch.head_offset),
     )
+    by_tail, by_head = (
+        side(positive - on(device, offset), query, Negatives(shared, on(device, mask), log_weight, own), loss.margin)
+        for query, mask, offset in sides
+    )
+    return by_tail + by_head
 
 
 def _gradient(parameter: Tensor) -> Tensor:

@@ -4,8 +4,8 @@ On the CPU compiled kernels compute loss and gradients in one pass; on any other
 tensors of a call are on one device, and nothing is copied between host and device.
 
 Shapes: B positives, N negatives shared by all of them, E entities, R relations, D dimensions. `query_BD` is what a
-right answer would be: h* + r* among tails, t* − r* among heads. `known_BN` marks negatives that make a known triple:
-they take no part. `logq_N` is the logQ correction of each negative, the logarithm of how many entities it represents:
+right answer would be: h* + r* among tails, t* − r* among heads. `known_BN` marks negatives that make a known triple.
+`logq_N` is the logQ correction of each negative, the logarithm of how many entities it represents:
 with negatives sampled unevenly, the softmax over them then estimates the one over all entities.
 """
 
@@ -53,33 +53,44 @@ def plain_corrupted_margin_loss(entity_ED: Tensor, relation_RD: Tensor, triples:
     return margin_loss(score(head, relation, tail), negative, margin)
 
 
-def softmax_loss(
-    positive_B: Tensor, query_BD: Tensor, negative_ND: Tensor, known_BN: Tensor, logq_N: Tensor, margin: float
-) -> Tensor:
+class Negatives(NamedTuple):
+    """What a positive competes with: `vector_ND`, shared by all, and `own_B`, the distance of its own entity.
+
+    Known ones take no part, and neither does an own entity at an infinite distance.
+    """
+
+    vector_ND: Tensor
+    known_BN: Tensor
+    logq_N: Tensor
+    own_B: Tensor
+
+
+def softmax_loss(positive_B: Tensor, query_BD: Tensor, negatives: Negatives, margin: float) -> Tensor:
     """Cross-entropy of the positive among the negatives; the margin is added to the distance of the positive."""
     if positive_B.device.type == "cpu":
-        out: Tensor = _SoftmaxL1.apply(positive_B, query_BD, negative_ND, known_BN, logq_N, margin)
+        vector, known, logq, own = negatives
+        out: Tensor = _SoftmaxL1.apply(positive_B, query_BD, vector, own, known, logq, margin)
         return out
-    return plain_softmax_loss(positive_B, pair_distances(query_BD, negative_ND), known_BN, logq_N, margin)
+    return plain_softmax_loss(positive_B, query_BD, negatives, margin)
 
 
-def plain_softmax_loss(
-    positive_B: Tensor, negative_BN: Tensor, known_BN: Tensor, logq_N: Tensor, margin: float
-) -> Tensor:
-    """`softmax_loss` from distances, in plain torch operations."""
-    others_B = torch.logsumexp((logq_N - negative_BN).masked_fill(known_BN, -torch.inf), -1)
+def plain_softmax_loss(positive_B: Tensor, query_BD: Tensor, negatives: Negatives, margin: float) -> Tensor:
+    """`softmax_loss` in plain torch operations."""
+    distance_BN = pair_distances(query_BD, negatives.vector_ND)
+    logits_BN = (negatives.logq_N - distance_BN).masked_fill(negatives.known_BN, -torch.inf)
+    others_B = torch.logaddexp(torch.logsumexp(logits_BN, -1), -negatives.own_B)
     own_B = -positive_B - margin
     return (torch.logaddexp(own_B, others_B) - own_B).sum()
 
 
-def self_adversarial_loss(
-    positive_B: Tensor, query_BD: Tensor, negative_ND: Tensor, known_BN: Tensor, logq_N: Tensor, margin: float
-) -> Tensor:
+def self_adversarial_loss(positive_B: Tensor, query_BD: Tensor, negatives: Negatives, margin: float) -> Tensor:
     """Logistic loss with negatives weighted by how hard they are (the weights are constants)."""
-    negative_BN = pair_distances(query_BD, negative_ND)
-    weight_BN = (logq_N - negative_BN.detach()).masked_fill(known_BN, -torch.inf).softmax(-1).nan_to_num()
-    negative_B = (weight_BN * torch.nn.functional.softplus(margin - negative_BN)).sum(-1)
-    return (torch.nn.functional.softplus(positive_B - margin) + negative_B).sum()
+    distance_BN = torch.cat([pair_distances(query_BD, negatives.vector_ND), negatives.own_B.unsqueeze(-1)], -1)
+    known_BN = torch.cat([negatives.known_BN, negatives.own_B.isinf().unsqueeze(-1)], -1)
+    logq_N = torch.cat([negatives.logq_N, negatives.logq_N.new_zeros(1)])
+    weight_BN = (logq_N - distance_BN.detach()).masked_fill(known_BN, -torch.inf).softmax(-1).nan_to_num()
+    each_BN = torch.nn.functional.softplus(margin - distance_BN.masked_fill(known_BN, 0.0))
+    return (torch.nn.functional.softplus(positive_B - margin) + (weight_BN * each_BN).sum(-1)).sum()
 
 
 class _SoftmaxL1(torch.autograd.Function):
@@ -91,24 +102,25 @@ class _SoftmaxL1(torch.autograd.Function):
         positive_B: Tensor,
         query_BD: Tensor,
         negative_ND: Tensor,
+        own_B: Tensor,
         known_BN: Tensor,
         logq_N: Tensor,
         margin: float,
     ) -> Tensor:
-        positive, query, negative = (x.detach().contiguous() for x in (positive_B, query_BD, negative_ND))
-        loss_B, by_positive, by_query = torch.empty_like(positive), torch.empty_like(positive), torch.empty_like(query)
-        parts_CND = negative.new_empty(CHUNKS, *negative.shape)
+        positive, query, negative, own = (x.detach().contiguous() for x in (positive_B, query_BD, negative_ND, own_B))
+        loss_B, by_positive, by_own = (torch.empty_like(positive) for _ in range(3))
+        by_query, parts_CND = torch.empty_like(query), negative.new_empty(CHUNKS, *negative.shape)
         softmax_l1(
-            query.numpy(), negative.numpy(), positive.numpy(), known_BN.numpy(), logq_N.numpy(), np.float32(margin),
-            loss_B.numpy(), by_positive.numpy(), by_query.numpy(), parts_CND.numpy(),
+            query.numpy(), negative.numpy(), positive.numpy(), own.numpy(), known_BN.numpy(), logq_N.numpy(),
+            np.float32(margin), loss_B.numpy(), by_positive.numpy(), by_own.numpy(), by_query.numpy(),
+            parts_CND.numpy(),
         )  # fmt: skip
-        ctx.save_for_backward(by_positive, by_query, parts_CND.sum(0))
+        ctx.save_for_backward(by_positive, by_query, parts_CND.sum(0), by_own)
         return loss_B.sum()
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
-        by_positive, by_query, by_negative = ctx.saved_tensors
-        return by_positive * grads[0], by_query * grads[0], by_negative * grads[0], None, None, None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return (*(saved * grads[0] for saved in ctx.saved_tensors), None, None, None)
 
 
 class _MarginL1(torch.autograd.Function):

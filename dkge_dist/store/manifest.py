@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Strict, ValidationEr
 from dkge_dist.store.storage import Blob, StoreError
 from dkge_dist.types import Field
 
-FORMAT = 1
+FORMAT = 2
 SEAL = re.compile(rb'\{\n "sha256": "([0-9a-f]{64})",\n')
 
 Count = Annotated[int, pydantic.Field(ge=0)]
@@ -115,7 +115,8 @@ class ModelEntry(Entry):
     """What was learnt from one snapshot: tables of entities and relations, and dense parameters.
 
     `snapshot` and `parent` are version numbers: of the snapshot, and of the model that this one was updated from.
-    `updates` counts the updates since the tables were last written in full.
+    `evidence` holds its weights and counts, None where it was learnt without. `updates` counts the updates since the
+    tables were last written in full.
     """
 
     snapshot: Count
@@ -127,6 +128,7 @@ class ModelEntry(Entry):
     history: PartEntry
     metrics: dict[str, float]
     facts: dict[str, Any]
+    evidence: PartEntry | None = None
     updates: Count = 0
 
 

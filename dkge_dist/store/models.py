@@ -28,12 +28,13 @@ COMPACT_FROM_ROWS = 1024
 
 @dataclass(frozen=True)
 class ModelMetadata:
-    """What a manifest says about a model: settings, validation metrics, facts of the run, metrics by epoch."""
+    """What comes with a model: settings, validation metrics, facts of the run, metrics by epoch, evidence as arrays."""
 
     settings: dict[str, Any]
     metrics: dict[str, float]
     facts: dict[str, Any]
     history: list[dict[str, Any]]
+    evidence: dict[str, Array] | None = None
 
 
 def save_small(staging: Staging, values: Mapping[Field, Array]) -> Tables:
@@ -51,11 +52,17 @@ def save_model(
         settings=about.settings,
         entities=tables[0],
         relations=tables[1],
-        dense=save_bytes(staging, safetensors.numpy.save(dense), len(dense)),
+        dense=_save_arrays(staging, dense),
+        evidence=_save_arrays(staging, about.evidence) if about.evidence is not None else None,
         history=_save_history(staging, about.history),
         metrics=about.metrics,
         facts=about.facts,
     )
+
+
+def _save_arrays(staging: Staging, arrays: dict[str, Array]) -> PartEntry:
+    compact = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    return save_bytes(staging, safetensors.numpy.save(compact), len(arrays))
 
 
 def _save_history(staging: Staging, history: list[dict[str, Any]]) -> PartEntry:
@@ -81,6 +88,7 @@ def save_update(
         entities=tables[0],
         relations=tables[1],
         dense=parent.model.dense,
+        evidence=_save_arrays(staging, about.evidence) if about.evidence is not None else None,
         history=_save_history(staging, about.history),
         metrics=about.metrics,
         facts=about.facts,
@@ -155,8 +163,8 @@ def publish_model(store: Store, entry: ModelEntry, seconds: float, instead_of: i
         return manifest
 
 
-def load_dense(store: Store, part: PartEntry) -> dict[str, Array]:
-    """Dense parameters by name."""
+def load_arrays(store: Store, part: PartEntry) -> dict[str, Array]:
+    """Arrays by name: dense parameters, or evidence."""
     path = store.storage.part_path(part.part)
     try:
         tensors: dict[str, Array] = safetensors.numpy.load(path.read_bytes())
@@ -177,5 +185,7 @@ def check_model(store: Store, entry: ModelEntry) -> list[str]:
             wrong = np.flatnonzero(~np.isfinite(load_table(store.storage, table)).all(1))
             if wrong.shape[0]:
                 problems.append(f"{field} vector of {noun} row {wrong[0]} is not finite (and {len(wrong) - 1} others)")
-    load_dense(store, entry.dense)
+    load_arrays(store, entry.dense)
+    if entry.evidence is not None:
+        load_arrays(store, entry.evidence)
     return problems

@@ -10,9 +10,10 @@ import torch
 
 from dkge_dist.config import Settings
 from dkge_dist.evaluation.validation import Validation
+from dkge_dist.evidence.scores import Evidence
 from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.jit import threads
-from dkge_dist.learning.batches import BatchMaker, NegativeSampling
+from dkge_dist.learning.batches import BatchMaker, EvidenceOffsets, NegativeSampling
 from dkge_dist.learning.contexts import EntityContexts, Form, RelationContexts
 from dkge_dist.learning.machine import use_machine
 from dkge_dist.learning.step import Loss
@@ -24,19 +25,23 @@ from dkge_dist.training.checkpoints import Checkpoints
 from dkge_dist.training.learner import Learner
 from dkge_dist.training.progress import TrainProgress
 from dkge_dist.training.trainer import Trainer
-from dkge_dist.types import Array
+from dkge_dist.types import Array, Triples
 
 
 @dataclass(frozen=True)
 class TrainJob:
     """What all workers of a training are given. Checkpoints are in `folder`.
 
-    `form` is that of contexts; None is what the device wants: padded blocks on a GPU, ragged contexts on a CPU.
+    `validation` are the triples that stop it. `evidence` is what they are ranked with, and `offsets` what it says of
+    the train triples. `form` is that of contexts; None is what the device wants: padded blocks on a GPU, ragged contexts on a CPU.
     """
 
     graph: TrainingGraph
     settings: Settings
     folder: Path
+    validation: Triples
+    evidence: Evidence | None = None
+    offsets: EvidenceOffsets | None = None
     form: Form | None = None
 
 
@@ -87,10 +92,13 @@ def build_trainer(communicator: Communicator, tables: Tables, job: TrainJob, dev
         RelationContexts(graph.paths, graph.digests[1], graph.sampling, form),
         negatives,
         train.hide_targets,
+        job.offsets,
         communicator.rank,
         communicator.world,
     )
     model = Dkge(settings.model.dim, settings.model.entity_layers, settings.model.relation_layers, settings.seed)
     learner = Learner(model, tables, Loss(train.loss, train.margin), train.optimizer, device, communicator)
-    validation = Validation.of(graph, train.valid_triples, train.valid_candidates, settings.seed)
+    validation = Validation.of(
+        graph, job.validation, train.valid_triples, train.valid_candidates, settings.seed, job.evidence
+    )
     return Trainer(maker, learner, validation, Checkpoints(job.folder), train, settings.seed, communicator)

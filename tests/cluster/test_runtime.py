@@ -19,7 +19,7 @@ from dkge_dist.cluster.session import ClusterConfig
 from dkge_dist.evaluation.link_prediction import JointEmbedding, rank
 from dkge_dist.jobs.opened import OpenedModel, open_model
 from dkge_dist.runtime import LocalRuntime, Monitor, Runtime
-from dkge_dist.store.models import ModelMetadata, load_dense, publish_model, save_model
+from dkge_dist.store.models import ModelMetadata, load_arrays, publish_model, save_model
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import block_rows
 from dkge_dist.tables.table import LocalTable
@@ -52,7 +52,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> OpenedModel:
             tables[1].save(staging, block_rows(tables[1].rows)),
         )
         metadata = ModelMetadata(entry.settings, {}, {"origin": "scratch"}, [])
-        publish_model(store, save_model(staging, entry.snapshot, saved, load_dense(store, entry.dense), metadata), 0.0)
+        publish_model(store, save_model(staging, entry.snapshot, saved, load_arrays(store, entry.dense), metadata), 0.0)
     return open_model(store)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from dkge_dist import api
 from dkge_dist.store.manifest import ModelManifest
-from dkge_dist.store.models import load_dense, publish_model
+from dkge_dist.store.models import load_arrays, publish_model
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
 from dkge_dist.types import Field
@@ -126,4 +126,4 @@ def test_damaged_dense_parameters_are_named(model: Path) -> None:
     path = store.storage.part_path(part.part)
     path.write_bytes(b"\xff" * part.size)
     with pytest.raises(StoreError, match=f"part {path} is damaged"):
-        load_dense(store, part)
+        load_arrays(store, part)

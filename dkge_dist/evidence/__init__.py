@@ -1,0 +1,1 @@
+"""Evidence that the train graph itself gives for an answer: counts, walks, features, and how strongly they count."""

@@ -1,0 +1,68 @@
+"""Which triples fit θ and which judge a training. In: a training graph. Out: weights before and after it.
+
+Validation is halved by a hash of labels: one half fits, the other stops training and chooses settings. Without
+validation triples θ is fitted on train triples, whose own part in the graph does not count for them, and only without
+vectors: those have seen the triples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from dkge_dist.evidence.fit import Distances, FitProblem, fit_problem, fit_weights, fitting_half
+from dkge_dist.evidence.scores import Evidence
+from dkge_dist.evidence.walks import GraphEvidence, WalkLimits
+from dkge_dist.evidence.weights import EvidenceWeights
+from dkge_dist.graph.training_graph import TrainingGraph
+from dkge_dist.kernels.triples import canonical
+from dkge_dist.types import Triples
+
+FIT_TRIPLES = 3000
+"""Triples that θ is fitted on at most: it has few parameters."""
+SAMPLE_STREAM = 12
+"""Of random numbers, apart from the other streams of a seed."""
+
+
+def validation_half(graph: TrainingGraph) -> Triples:
+    """The validation triples that stop training and choose settings: those that θ is not fitted on."""
+    return graph.valid.take(np.flatnonzero(~fitting_half(graph.valid, graph.digests)))
+
+
+@dataclass(frozen=True)
+class EvidenceFitting:
+    """The evidence of a graph with the triples that θ is fitted on."""
+
+    graph: GraphEvidence
+    problem: FitProblem
+    fitted_on: Literal["valid", "train"]
+    relations: int
+    prior: EvidenceWeights
+
+    @staticmethod
+    def of(graph: TrainingGraph, limits: WalkLimits) -> EvidenceFitting:
+        """Counted from nothing, and θ⁰ fitted: evidence without vectors."""
+        evidence = GraphEvidence.of(graph, limits)
+        triples = graph.valid.take(np.flatnonzero(fitting_half(graph.valid, graph.digests)))
+        fitted_on: Literal["valid", "train"] = "valid" if triples.count else "train"
+        triples = triples if triples.count else graph.train
+        rng = np.random.default_rng([limits.seed, SAMPLE_STREAM])
+        if triples.count > FIT_TRIPLES:
+            triples = triples.take(np.sort(rng.choice(triples.count, FIT_TRIPLES, replace=False)))
+        known = canonical(Triples.concat([graph.train, graph.valid]))
+        problem = fit_problem(evidence, triples, known, graph.entities, limits.seed)
+        prior = fit_weights(problem, graph.relation_rows, None)
+        return EvidenceFitting(evidence, problem, fitted_on, graph.relation_rows, prior)
+
+    @property
+    def before(self) -> Evidence:
+        """Evidence while vectors are learnt."""
+        return Evidence(self.graph, self.prior)
+
+    def after(self, distances: Distances) -> Evidence:
+        """Evidence beside the vectors that were learnt."""
+        if self.fitted_on == "train":
+            return self.before
+        return Evidence(self.graph, fit_weights(self.problem, self.relations, distances))

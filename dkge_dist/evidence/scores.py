@@ -1,0 +1,90 @@
+"""E(h, r, t): features times weights, and what a question's own entity gets. In: questions. Out: E of candidates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from dkge_dist.evidence.features import features
+from dkge_dist.evidence.questions import Questions
+from dkge_dist.evidence.walks import GraphEvidence
+from dkge_dist.evidence.weights import EvidenceWeights
+from dkge_dist.kernels.csr import Adjacency
+from dkge_dist.kernels.evidence.lists import joined_by
+from dkge_dist.types import OFFSET, ROW, Array
+
+SELF_WEIGHT = 10.0
+"""c of c·log((self_r + 1) / (pairs_r + 2)): a relation without self loops will hardly have one now."""
+
+
+class ScoredCandidates(NamedTuple):
+    """Question i has the candidates `rows[indptr[i]:indptr[i + 1]]`, ascending, with evidence `scores` (float32)."""
+
+    indptr: Array
+    rows: Array
+    scores: Array
+
+    @staticmethod
+    def none(questions: int) -> ScoredCandidates:
+        """Nobody has any."""
+        return ScoredCandidates(np.zeros(questions + 1, OFFSET), np.empty(0, ROW), np.empty(0, np.float32))
+
+    @property
+    def question(self) -> Array:
+        """The number of the question of every candidate."""
+        return np.repeat(np.arange(self.indptr.shape[0] - 1), np.diff(self.indptr))
+
+    def take(self, where: Array) -> ScoredCandidates:
+        """Some of the candidates (positions, ascending)."""
+        return ScoredCandidates(np.searchsorted(where, self.indptr), self.rows[where], self.scores[where])
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The evidence of a snapshot under the weights of a model."""
+
+    graph: GraphEvidence
+    weights: EvidenceWeights
+
+    def candidates(self, questions: Questions) -> ScoredCandidates:
+        """All candidates with evidence, known answers left out; a question's own entity is always one of them."""
+        found = self.graph.candidates(questions)
+        number = np.repeat(np.arange(questions.count), np.diff(found.indptr))
+        scores = self._weigh(questions, number, found.values)
+        indptr = found.indptr + np.arange(questions.count + 1)
+        # A walk never comes back to its start, so that the own entity is not among the rows yet.
+        order = np.lexsort((np.concatenate([found.rows, questions.entity]),
+                            np.concatenate([number, np.arange(questions.count)])))  # fmt: skip
+        rows = np.concatenate([found.rows, questions.entity])[order].astype(ROW)
+        return ScoredCandidates(indptr, rows, np.concatenate([scores, self.of_own(questions)])[order])
+
+    def of(self, questions: Questions, candidates: Array) -> Array:
+        """E of one candidate of each question, known or not (float32)."""
+        values = self.graph.of_pairs(questions, candidates)
+        scores = self._weigh(questions, np.arange(questions.count), values)
+        own = candidates == questions.entity
+        scores[own] = self.of_own(questions.take(own))
+        return scores
+
+    def of_own(self, questions: Questions) -> Array:
+        """E of the questions' own entities; a self loop that stands in train is not counted for itself."""
+        counts, relation = self.graph.counts, questions.relation
+        known = self._has_loop(questions)
+        loops = counts.loops[relation] - known
+        pairs = counts.pairs[relation] + loops
+        scores: Array = SELF_WEIGHT * np.log((loops + 1) / (pairs + 2))
+        return scores.astype(np.float32)
+
+    def _has_loop(self, questions: Questions) -> Array:
+        outgoing: Adjacency = self.graph.graph.full.outgoing
+        return joined_by(outgoing, questions.entity, questions.relation, questions.entity)
+
+    def _weigh(self, questions: Questions, number: Array, values: Array) -> Array:
+        """θ·φ of candidates of the questions `number`. Summed by float64 in one order, so that it is the same anywhere."""
+        theta = self.weights.of(questions.relation, questions.asks_tail)[number]
+        total: Array = np.zeros(values.shape[0])
+        for column, phi in enumerate(features(values).T):
+            total += theta[:, column].astype(np.float64) * phi
+        return total.astype(np.float32)

@@ -1,0 +1,56 @@
+"""Evidence as arrays by name, as a model version keeps it: θ, and the counts by relation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from dkge_dist.evidence.counts import PathShares, RelationCounts
+from dkge_dist.evidence.features import FEATURES
+from dkge_dist.evidence.scores import Evidence
+from dkge_dist.evidence.walks import GraphEvidence, WalkLimits
+from dkge_dist.evidence.weights import EvidenceWeights
+from dkge_dist.graph.topology import Topology
+from dkge_dist.types import Array, DkgeError
+
+
+def to_arrays(evidence: Evidence) -> dict[str, Array]:
+    """What has to be kept; the rest is read off the graph."""
+    weights, counts, paths = evidence.weights, evidence.graph.counts, evidence.graph.paths
+    return {
+        "weights.relation": weights.relation_2RJ,
+        "weights.common": weights.common_2J,
+        "weights.scale": np.array([weights.scale]),
+        "counts.pairs": counts.pairs,
+        "counts.loops": counts.loops,
+        "counts.codes": counts.codes,
+        "counts.joint": counts.joint,
+        "paths.codes": paths.codes,
+        "paths.support": paths.support,
+        "paths.total": paths.total,
+    }
+
+
+def weights_of(arrays: Mapping[str, Array]) -> EvidenceWeights:
+    """θ of a model version."""
+    relation, common = arrays["weights.relation"], arrays["weights.common"]
+    if relation.ndim != 3 or relation.shape[::2] != (2, len(FEATURES)) or common.shape != (2, len(FEATURES)):
+        raise DkgeError(f"weights of evidence of the shapes {relation.shape} and {common.shape}: not of this program")
+    return EvidenceWeights(relation, common, float(arrays["weights.scale"][0]))
+
+
+def counts_of(arrays: Mapping[str, Array]) -> RelationCounts:
+    """The counts by relation."""
+    return RelationCounts(*(arrays[f"counts.{name}"] for name in ("pairs", "loops", "codes", "joint")))
+
+
+def paths_of(arrays: Mapping[str, Array]) -> PathShares:
+    """The counts of paths."""
+    return PathShares(*(arrays[f"paths.{name}"] for name in ("codes", "support", "total")))
+
+
+def evidence_of(arrays: Mapping[str, Array], topology: Topology, digest: Array, limits: WalkLimits) -> Evidence:
+    """The evidence of a model version over the train graph of its snapshot."""
+    graph = GraphEvidence.counted(topology, counts_of(arrays), paths_of(arrays), digest, limits)
+    return Evidence(graph, weights_of(arrays))

@@ -1,0 +1,139 @@
+"""What the train graph says about questions. In: a Topology and its changes. Out: candidates and what speaks for them.
+
+Everything is a value: `after` gives the evidence that a change leads to, at a cost that follows the change, over the
+same arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from dkge_dist.evidence.counts import PathShares, RelationCounts
+from dkge_dist.evidence.questions import Questions
+from dkge_dist.evidence.thinning import ThinnedGraph
+from dkge_dist.graph.diff import Change
+from dkge_dist.graph.topology import Topology
+from dkge_dist.graph.training_graph import TrainingGraph
+from dkge_dist.kernels.evidence.hubs import HubCounts
+from dkge_dist.kernels.evidence.lists import EvidenceCounts, EvidenceGraph, EvidenceLimits
+from dkge_dist.kernels.evidence.walks import COLUMNS, Found, WalkInputs, walk, weigh_pairs
+from dkge_dist.kernels.jit import as_readonly, threads
+from dkge_dist.types import OFFSET, ROW, Array
+
+SLICES_A_THREAD = 4
+"""Questions differ in cost: more slices than threads keep all of them busy to the end."""
+
+Result = TypeVar("Result")
+
+
+KINDS = 4
+"""Of walks that bring candidates: links, company, similar answers, paths. Each may bring an equal share of them."""
+
+
+class WalkLimits(NamedTuple):
+    """What bounds a walk. It belongs to the model version: other bounds would give other evidence.
+
+    An entity is known by at most `max_neighbours` of its neighbours, and a question has at most `max_candidates`.
+    """
+
+    seed: int
+    max_neighbours: int
+    max_candidates: int
+
+
+@dataclass(frozen=True)
+class GraphEvidence:
+    """Evidence at one snapshot; `digest` is that of every entity's label."""
+
+    graph: ThinnedGraph
+    counts: RelationCounts
+    paths: PathShares
+    digest: Array
+    limits: WalkLimits
+
+    @staticmethod
+    def of(graph: TrainingGraph, limits: WalkLimits) -> GraphEvidence:
+        """Counted over a graph from nothing."""
+        counts = RelationCounts.of(graph.topology, graph.train, graph.relation_rows)
+        return GraphEvidence.counted(graph.topology, counts, PathShares.of(graph.paths), graph.digests[0], limits)
+
+    @staticmethod
+    def counted(
+        topology: Topology, counts: RelationCounts, paths: PathShares, digest: Array, limits: WalkLimits
+    ) -> GraphEvidence:
+        """Of a graph whose relations and paths were counted before."""
+        # One neighbour more than walks start with: the spare.
+        thinned = ThinnedGraph.of(topology, digest, limits.seed, limits.max_neighbours + 1)
+        return GraphEvidence(thinned, counts, paths, digest, limits)
+
+    def after(self, graph: TrainingGraph, change: Change) -> GraphEvidence:
+        """The evidence after `change`, which led to `graph`."""
+        counts = self.counts.after(self.graph.full, graph.topology, change, graph.relation_rows)
+        thinned = self.graph.after(graph.topology, change, graph.digests[0])
+        return GraphEvidence(thinned, counts, PathShares.of(graph.paths), graph.digests[0], self.limits)
+
+    def candidates(self, questions: Questions) -> Found:
+        """The candidates of each question with evidence, known answers left out, and what speaks for each."""
+        sizes = np.zeros(questions.count + 1, OFFSET)
+        found: list[tuple[Array, Found]] = []
+        for where, inputs in self._sides(questions):
+            entity, relation, _ = questions.take(where)
+            parts = _in_slices(where.shape[0], lambda part: (part, walk(inputs, entity[part], relation[part])))  # noqa: B023
+            for part, one in parts:
+                sizes[1 + where[part]] = np.diff(one.indptr)
+                found.append((where[part], one))
+        indptr = np.cumsum(sizes)
+        rows, values = np.empty(indptr[-1], ROW), np.empty((indptr[-1], COLUMNS), np.float32)
+        for where, one in found:
+            places = np.arange(one.rows.shape[0]) + np.repeat(indptr[where] - one.indptr[:-1], np.diff(one.indptr))
+            rows[places], values[places] = one.rows, one.values
+        return Found(indptr, rows, values)
+
+    def of_pairs(self, questions: Questions, candidates: Array) -> Array:
+        """What speaks for one candidate of each question, known or not; zeros for none and for the entity itself."""
+        values = np.empty((questions.count, COLUMNS), np.float32)
+        for where, inputs in self._sides(questions):
+            asked = (*questions.take(where)[:2], candidates[where])
+            parts = _in_slices(where.shape[0], lambda part: weigh_pairs(inputs, *(column[part] for column in asked)))  # noqa: B023
+            values[where] = np.concatenate([np.empty((0, COLUMNS), np.float32), *parts])
+        return values
+
+    def _sides(self, questions: Questions) -> Iterator[tuple[Array, WalkInputs]]:
+        """Which questions ask for tails and which for heads, each with what the kernels read."""
+        for asks_tail in (True, False):
+            where = np.flatnonzero(questions.asks_tail == asks_tail)
+            if where.shape[0]:
+                yield where, self._inputs(asks_tail)
+
+    def _inputs(self, asks_tail: bool) -> WalkInputs:
+        """What the kernels read."""
+        full, thin = self.graph.full, self.graph.thin
+        ahead, behind, thin_ahead = (
+            (full.outgoing, full.incoming, thin.outgoing)
+            if asks_tail
+            else (full.incoming, full.outgoing, thin.incoming)
+        )
+        lists = (ahead, behind, full.neighbours, thin_ahead, thin.neighbours)
+        hubs, each = self.graph.hubs, max(1, self.limits.max_candidates // KINDS)
+        counts, paths = self.counts, self.paths
+        pairs, codes, joint, *by_path = (
+            as_readonly(table, np.int64) for table in (counts.pairs, counts.codes, counts.joint, *paths)
+        )
+        frozen = HubCounts(as_readonly(hubs.rows, ROW), *(as_readonly(column, np.int64) for column in hubs[1:]))
+        return WalkInputs(
+            EvidenceGraph(0 if asks_tail else 1, *lists, as_readonly(self.digest)),
+            EvidenceCounts(pairs, codes, joint, by_path[0], by_path[1], by_path[2], frozen),
+            EvidenceLimits(self.limits.seed, self.limits.max_neighbours, each, each),
+        )
+
+
+def _in_slices(count: int, work: Callable[[slice], Result]) -> list[Result]:
+    """`work` on runs of indices, on all threads (kernels release the GIL); the results in order."""
+    edges = np.unique(np.linspace(0, count, SLICES_A_THREAD * threads() + 1).astype(int)).tolist()
+    with ThreadPoolExecutor(threads()) as pool:
+        return list(pool.map(work, [slice(*run) for run in zip(edges, edges[1:], strict=False)]))

@@ -1,0 +1,230 @@
+"""Walks for evidence: the candidates of a question and what speaks for each, and the same for given candidates.
+
+Known answers of a question are no candidates of its walk; as given candidates they are treated as if their triple were
+not there, and so is everything that they compete with. Who is a candidate is decided one by one: by a share of the
+walks of at least 1 / `limits.walks`, and among more than `limits.links` linked ones by confidence, then by hash. So a
+given candidate needs no walk to others, and the number of candidates is bounded.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dkge_dist.kernels.buffers import append
+from dkge_dist.kernels.csr import entry, locate
+from dkge_dist.kernels.evidence.links import clear_joint, fill_joint, first_links, is_first_link, leave_out
+from dkge_dist.kernels.evidence.lists import (
+    EvidenceCounts,
+    EvidenceGraph,
+    EvidenceLimits,
+    frequency,
+    is_neighbour,
+    joins,
+    link_strength,
+    skipped,
+    spare,
+)
+from dkge_dist.kernels.evidence.paths import has_paths
+from dkge_dist.kernels.evidence.steps import (
+    COMPANY_SHARE,
+    MET,
+    MET_COMPANY,
+    MET_LINKED,
+    MET_PATH,
+    MET_SIMILAR,
+    PATH_SHARE,
+    SIMILAR_SHARE,
+    meet_company,
+    meet_paths,
+    meet_similar,
+    place_of,
+    walk_company,
+    walk_paths,
+    walk_similar,
+)
+from dkge_dist.kernels.jit import as_readonly, kernel, subkernel
+from dkge_dist.types import ROW, Array
+
+LINK, COMPANY, SIMILAR, PATH, SHARE = range(5)
+"""Columns of what is found: the strength of the best link, of the company, of similar known answers and of the best
+path, each 0 if there is none; and the share of the asked relation's other pairs that have the candidate."""
+
+COLUMNS = 5
+
+
+class Found(NamedTuple):
+    """Question i has the candidates `rows[indptr[i]:indptr[i + 1]]`, ascending, with `values` by column."""
+
+    indptr: Array
+    rows: Array
+    values: Array
+
+
+@subkernel
+def _starts(neighbours, limits, entity, candidate):  # type: ignore[no-untyped-def]
+    """How many neighbours walks start with: those of the entity besides the candidate, up to the limit."""
+    _, begin, end = locate(neighbours, entity)
+    return min(limits.neighbours, end - begin - (1 if is_neighbour(neighbours, entity, candidate) else 0))
+
+
+@subkernel
+def _known_starts(thin, ahead, question, left_out):  # type: ignore[no-untyped-def]
+    """How many neighbours in the entity's sample, but for one, are known answers."""
+    entity, relation = question
+    patched, begin, end = locate(thin, entity)
+    count = 0
+    for k in range(begin, end):
+        y = np.int64(entry(thin, patched, k))
+        if y != left_out and joins(ahead, entity, relation, y):
+            count += 1
+    return count
+
+
+@subkernel
+def _choose(met, limits, starts, known_starts, out):  # type: ignore[no-untyped-def]
+    """Fill `out` with what is strong enough of company, similar answers and paths; False if nothing and no link is."""
+    out[:] = 0.0
+    if met[COMPANY_SHARE] * limits.walks >= starts:
+        out[COMPANY] = met[MET_COMPANY]
+    if met[SIMILAR_SHARE] * limits.walks >= known_starts:
+        out[SIMILAR] = met[MET_SIMILAR]
+    if met[PATH_SHARE] * limits.walks >= starts:
+        out[PATH] = met[MET_PATH]
+    return met[MET_LINKED] > 0 or out[COMPANY] > 0 or out[SIMILAR] > 0 or out[PATH] > 0
+
+
+@subkernel
+def _weigh(graph, counts, question, candidate, linked, known, out):  # type: ignore[no-untyped-def]
+    """Add what the candidate's own pairs say."""
+    if linked:
+        out[LINK] = link_strength(graph, counts, question, candidate, known)
+    pairs = counts.pairs[question[1]] - known
+    out[SHARE] = frequency(graph, counts.hubs, question, candidate) / pairs if pairs > 0 else 0.0
+
+
+@subkernel
+def _walk_question(graph, counts, limits, question, scratch, met):  # type: ignore[no-untyped-def]
+    """Meet all candidates of a question; how many."""
+    entity, relation = question
+    joint, heap = scratch
+    place, rows, values = met
+    run = fill_joint(counts, relation, joint)
+    linked = first_links(graph, counts, limits, question, joint, heap)
+    clear_joint(counts, run, joint)
+    count = 0
+    for k in range(linked):
+        at, count = place_of(place, rows, values, count, np.int64(heap[1][k]))
+        values[at, MET_LINKED] = 1.0
+    only_spare = spare(graph.thin, graph.digest, limits, entity)
+    by_path = has_paths(counts, relation)
+    patched, begin, end = locate(graph.thin, entity)
+    for k in range(begin, end):
+        m = np.int64(entry(graph.thin, patched, k))
+        count = walk_company(graph.thin, graph.thin_ahead, question, m, m == only_spare, met, count)
+        if joins(graph.ahead, entity, relation, m):
+            count = walk_similar(graph.thin, entity, m, m == only_spare, met, count)
+        if by_path:
+            count = walk_paths(graph, counts, question, m, m == only_spare, met, count)
+    return count
+
+
+@kernel
+def _walk(graph, counts, limits, questions):  # type: ignore[no-untyped-def]
+    width = np.int64(limits.neighbours + 1)
+    room = min(graph.digest.shape[0], 2 * width * width * width + width * width + limits.links)
+    met = np.full(graph.digest.shape[0], -1, np.int32), np.empty(room, np.int64), np.empty((room, MET))
+    place, rows, values = met
+    heap = np.empty(limits.links, np.uint64), np.empty(limits.links, np.int32)
+    scratch = np.zeros(2 * counts.pairs.shape[0], np.int64), heap
+    line, indptr = np.empty(COLUMNS, np.float32), np.zeros(questions[0].shape[0] + 1, np.int64)
+    found, weights, total = np.empty(1024, np.int32), np.empty(1024 * COLUMNS, np.float32), 0
+    for q in range(questions[0].shape[0]):
+        question = np.int64(questions[0][q]), np.int64(questions[1][q])
+        count = _walk_question(graph, counts, limits, question, scratch, met)
+        only_spare = spare(graph.thin, graph.digest, limits, question[0])
+        known = _known_starts(graph.thin, graph.ahead, question, only_spare)
+        spare_known = 1 if only_spare >= 0 and joins(graph.ahead, question[0], question[1], only_spare) else 0
+        order = np.argsort(rows[:count])
+        for k in range(count):
+            row, at = rows[order[k]], order[k]
+            place[row] = -1
+            starts = _starts(graph.neighbours, limits, question[0], row)
+            # A candidate in the sample itself is left out of it, and the spare steps in.
+            known_starts = known + (spare_known if is_neighbour(graph.thin, question[0], row) else 0)
+            if not _choose(values[at], limits, starts, known_starts, line):
+                continue
+            if joins(graph.ahead, question[0], question[1], row):
+                continue
+            _weigh(graph, counts, question, row, values[at, MET_LINKED] > 0, 0, line)
+            found = append(found, total, row)
+            for column in range(COLUMNS):
+                weights = append(weights, total * COLUMNS + column, line[column])
+            total += 1
+        indptr[q + 1] = total
+    return indptr, found[:total].copy(), weights[: total * COLUMNS].copy()
+
+
+@subkernel
+def _meet(graph, counts, limits, question, joint, candidate, known, left_out, met):  # type: ignore[no-untyped-def]
+    """Fill `met` as a walk that knows nothing of the triple would, for one candidate."""
+    entity, relation = question
+    met[:] = 0.0
+    run = fill_joint(counts, relation, joint)
+    if known:
+        leave_out(graph, question, candidate, joint)
+    if is_first_link(graph, counts, limits, question, joint, candidate, known):
+        met[MET_LINKED] = 1.0
+    clear_joint(counts, run, joint)
+    by_path = has_paths(counts, relation)
+    patched, begin, end = locate(graph.thin, entity)
+    for k in range(begin, end):
+        m = np.int64(entry(graph.thin, patched, k))
+        if m == left_out:
+            continue
+        meet_company(graph.thin, (graph.thin_ahead, graph.behind), question, m, candidate, met)
+        if joins(graph.ahead, entity, relation, m):
+            meet_similar(graph.thin, entity, m, candidate, met)
+        if by_path:
+            meet_paths(graph, counts, question, m, candidate, known, met)
+
+
+@kernel
+def _weigh_pairs(graph, counts, limits, questions, candidates, out):  # type: ignore[no-untyped-def]
+    met, joint = np.empty(MET), np.zeros(2 * counts.pairs.shape[0], np.int64)
+    for i in range(candidates.shape[0]):
+        question = np.int64(questions[0][i]), np.int64(questions[1][i])
+        candidate = np.int64(candidates[i])
+        out[i] = 0.0
+        if candidate == question[0]:
+            continue
+        known = 1 if joins(graph.ahead, question[0], question[1], candidate) else 0
+        left_out = skipped(graph.thin, graph.digest, limits, question[0], candidate)
+        _meet(graph, counts, limits, question, joint, candidate, known, left_out, met)
+        starts = _starts(graph.neighbours, limits, question[0], candidate)
+        known_starts = _known_starts(graph.thin, graph.ahead, question, left_out)
+        if _choose(met, limits, starts, known_starts, out[i]):
+            _weigh(graph, counts, question, candidate, met[MET_LINKED] > 0, known, out[i])
+
+
+class WalkInputs(NamedTuple):
+    """What walks read: the graph as one side sees it, the counts, and the limits."""
+
+    graph: EvidenceGraph
+    counts: EvidenceCounts
+    limits: EvidenceLimits
+
+
+def walk(inputs: WalkInputs, entity: Array, relation: Array) -> Found:
+    """The candidates of questions, known answers left out."""
+    indptr, rows, values = _walk(*inputs, (as_readonly(entity, ROW), as_readonly(relation, ROW)))
+    return Found(indptr, rows, values.reshape(-1, COLUMNS))
+
+
+def weigh_pairs(inputs: WalkInputs, entity: Array, relation: Array, candidates: Array) -> Array:
+    """What speaks for candidate i of question i, by column, as a walk would find it were the triple not in train."""
+    out = np.empty((candidates.shape[0], COLUMNS), np.float32)
+    questions = as_readonly(entity, ROW), as_readonly(relation, ROW)
+    _weigh_pairs(*inputs, questions, as_readonly(candidates, ROW), out)
+    return out
