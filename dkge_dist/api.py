@@ -225,8 +225,8 @@ def answer(
     """The best answers to (head, relation, ?) or, with `tail`, to (?, relation, tail): known facts, then predictions.
 
     `new_only` leaves out what is known, `why` adds the evidence of each answer; with `evidence=False` vectors alone
-    decide. Scores are higher for better answers. `batch` is a file of questions, one a line: head, relation and tail with tabs between, `?` for what is asked. With
-    `shards` the entities lie in so many Ray actors, each of which names its best.
+    decide. Scores are higher for better answers. `batch` is a file of questions, one a line: head, relation and tail
+    with tabs between, `?` for what is asked. With `shards` the entities lie in so many Ray actors.
     """
     from dkge_dist.jobs import answer as job
 

@@ -41,7 +41,7 @@ class ModelSettings(Section):
 
 
 class EvidenceSettings(Section):
-    """What the graph itself says for an answer. These belong to the model version. `evidence=false` is short for off."""
+    """What the graph itself says for an answer. They belong to the model version. `evidence=false` turns it off."""
 
     enabled: Annotated[bool, Field(description="learn with evidence, rank and answer by it")] = True
     max_candidates: Annotated[int, Field(ge=4, le=1_000_000, description="of a question that may have evidence")] = 1000

@@ -129,7 +129,7 @@ def render_evaluation(report: dict[str, Any]) -> None:
 
 
 def render_answers(report: dict[str, Any]) -> None:
-    """The answers to each question: known facts, then predictions, best first; below each the evidence, if asked for."""
+    """The answers to each question: known facts, then predictions; below each its evidence, if asked for."""
     for question in report.get("questions", [report]):
         asked = (question.get("head", "?"), question["relation"], question.get("tail", "?"))
         print("\t".join(asked))

@@ -124,7 +124,7 @@ class _Look:
             for m in self._sample(y, self.entity):
                 if self.candidate in self._sample(m, y) and count < EXAMPLES:
                     count += 1
-                    yield f"the known answer {self._label(y)} shares {self._label(m)} with {self._label(self.candidate)}"
+                    yield f"known answer {self._label(y)} shares {self._label(m)} with {self._label(self.candidate)}"
 
     def paths(self) -> Iterator[str]:
         """Ways of two steps that lead to the candidate."""

@@ -29,7 +29,7 @@ from dkge_dist.kernels.ranks import (
 )
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.tables.table import Table
-from dkge_dist.types import OFFSET, ROW, Array, Field, Split, Triples
+from dkge_dist.types import ROW, Array, Field, Split, Triples
 
 Protocol = Literal["paper", "filtered"]
 PROTOCOLS: tuple[Protocol, ...] = ("paper", "filtered")

@@ -105,7 +105,7 @@ def _sample(questions: Questions, entities: Array, seed: int) -> Array:
 
 def _known(questions: Questions, pairs: tuple[Array, Array], known: Triples) -> Array:
     """Which (question, candidate) pairs make a triple of canonical `known`."""
-    rows = 1 + max((int(column.max(initial=-1)) for column in (known.head, known.tail, questions.entity, pairs[1])))
+    rows = 1 + max(int(column.max(initial=-1)) for column in (known.head, known.tail, questions.entity, pairs[1]))
     entity, relation, asks_tail = (column[pairs[0]] for column in questions)
     out = np.empty(pairs[0].shape[0], np.bool_)
     for is_tail, lists in ((True, outgoing(known, rows)), (False, incoming(known, rows))):

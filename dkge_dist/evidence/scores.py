@@ -82,7 +82,7 @@ class Evidence:
         return joined_by(outgoing, questions.entity, questions.relation, questions.entity)
 
     def _weigh(self, questions: Questions, number: Array, values: Array) -> Array:
-        """θ·φ of candidates of the questions `number`. Summed by float64 in one order, so that it is the same anywhere."""
+        """θ·φ of candidates of the questions `number`, summed in float64 and in one order: the same anywhere."""
         theta = self.weights.of(questions.relation, questions.asks_tail)[number]
         total: Array = np.zeros(values.shape[0])
         for column, phi in enumerate(features(values).T):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -136,4 +137,4 @@ def _in_slices(count: int, work: Callable[[slice], Result]) -> list[Result]:
     """`work` on runs of indices, on all threads (kernels release the GIL); the results in order."""
     edges = np.unique(np.linspace(0, count, SLICES_A_THREAD * threads() + 1).astype(int)).tolist()
     with ThreadPoolExecutor(threads()) as pool:
-        return list(pool.map(work, [slice(*run) for run in zip(edges, edges[1:], strict=False)]))
+        return list(pool.map(work, [slice(*run) for run in pairwise(edges)]))

@@ -28,7 +28,6 @@ from dkge_dist.runtime import Runtime
 from dkge_dist.store.store import Store
 from dkge_dist.types import DkgeError, Split, Triples, UsageError
 
-
 TRIPLE_LINE = "`head<TAB>relation<TAB>tail`"
 
 

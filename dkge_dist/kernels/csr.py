@@ -248,8 +248,8 @@ def joined(out: Adjacency, left: Array, right: Array) -> Array:
 
 def list_of(adjacency: Adjacency, row: int) -> Array:
     """The list of one row, for single looks: it searches the overlay."""
-    at = np.flatnonzero(adjacency.slot_row == row) if adjacency.patch_indptr.shape[0] > 1 else ()
-    if len(at):
+    at = np.flatnonzero(adjacency.slot_row == row)
+    if at.shape[0]:
         place = adjacency.slot_list[at[0]]
         return adjacency.patch_entries[adjacency.patch_indptr[place] : adjacency.patch_indptr[place + 1]]
     if row + 1 >= adjacency.indptr.shape[0]:

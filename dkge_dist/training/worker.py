@@ -33,7 +33,8 @@ class TrainJob:
     """What all workers of a training are given. Checkpoints are in `folder`.
 
     `validation` are the triples that stop it. `evidence` is what they are ranked with, and `offsets` what it says of
-    the train triples. `form` is that of contexts; None is what the device wants: padded blocks on a GPU, ragged contexts on a CPU.
+    the train triples. `form` is that of contexts; None is what the device wants: padded blocks on a GPU, ragged
+    contexts on a CPU.
     """
 
     graph: TrainingGraph

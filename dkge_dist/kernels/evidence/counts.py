@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from dkge_dist.kernels.buffers import append
-from dkge_dist.kernels.csr import Adjacency, entry, lower_bound, locate
+from dkge_dist.kernels.csr import Adjacency, entry, locate, lower_bound
 from dkge_dist.kernels.hashing import avalanche
 from dkge_dist.kernels.jit import as_readonly, kernel, subkernel
 from dkge_dist.types import MAX_ROWS, ROW, Array

@@ -110,7 +110,7 @@ def is_first_link(graph, counts, limits, question, joint, candidate, known):  # 
     before = 0
     while at[0][1] < at[0][2] or at[1][1] < at[1][2]:
         x, is_known, best, at = _next_neighbour(lists, at, relation, joint, counts.pairs, asked_pairs)
-        if x == entity or x == candidate or is_known or best == 0:
+        if x in (entity, candidate) or is_known or best == 0:
             continue
         rank = _rank(graph.digest, limits, entity, x, best)
         if rank < own or (rank == own and x < candidate):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dkge_dist.kernels.csr import Adjacency, entry, lower_bound, locate
+from dkge_dist.kernels.csr import Adjacency, entry, locate, lower_bound
 from dkge_dist.kernels.evidence.counts import OPPOSITE, SAME, joint_code, joint_count
 from dkge_dist.kernels.evidence.hubs import HubCounts, hub_count, hub_place
 from dkge_dist.kernels.hashing import combine

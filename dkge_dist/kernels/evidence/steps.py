@@ -83,7 +83,7 @@ def walk_company(thin, ahead, question, m, is_spare, met, count):  # type: ignor
         for i in range(first, last):
             code = entry(ahead, y_patched, i)
             c = code >> 32
-            if code & 0xFFFFFFFF != relation or c == y or c == entity or c == m:
+            if code & 0xFFFFFFFF != relation or c in (y, entity, m):
                 continue
             if not is_spare or is_neighbour(thin, entity, c):
                 at, count = place_of(place, rows, values, count, c)
@@ -102,7 +102,7 @@ def meet_company(thin, lists, question, m, candidate, met):  # type: ignore[no-u
     for k in range(begin, end):
         y = np.int64(entry(thin, patched, k))
         # The candidate's list is asked first: it is read again and again, and soon cached.
-        if y == entity or y == candidate or not joins(behind, candidate, relation, y):
+        if y in (entity, candidate) or not joins(behind, candidate, relation, y):
             continue
         if joins(ahead, y, relation, candidate):
             met[MET_COMPANY] += _vote(thin, y) / (others + NEIGHBOUR_PRIOR)
@@ -157,7 +157,7 @@ def walk_paths(graph, counts, question, m, is_spare, met, count):  # type: ignor
     before = np.int64(-1)
     for i in range(first, last):
         c = entry(graph.thin_ahead, patched, i) >> 32
-        if c == before or c == m or c == entity or (is_spare and not is_neighbour(graph.thin, entity, c)):
+        if c in (before, m, entity) or (is_spare and not is_neighbour(graph.thin, entity, c)):
             continue
         before = c
         conf = best_path(graph, counts, question, m, c, 0)
