@@ -124,13 +124,23 @@ class OnlineSettings(Section):
         Literal["context", "endpoints"],
         Field(description="affected: objects whose context changed; `endpoints` adds all ends of changed triples"),
     ] = "endpoints"
+    epochs_over: Annotated[
+        Literal["changed", "affected"],
+        Field(description="added and deleted triples with some of their surroundings, or all of affected objects"),
+    ] = "changed"
+    replay: Annotated[
+        float, Field(ge=0, le=1000, description="triples of the surroundings beside each changed one in a batch")
+    ] = 1.0
+    negatives: Annotated[
+        int | None, Field(ge=1, le=1_000_000, description="shared negatives of a batch; null: as in training")
+    ] = 256
     batch_size: Annotated[int, Field(ge=1, le=10_000_000)] = 1000
     optimizer: Literal["adagrad", "sgd"] = "adagrad"
-    learning_rate: Annotated[float, Field(gt=0, le=1e6)] = 0.025
+    learning_rate: Annotated[float, Field(gt=0, le=1e6)] = 0.07
     schedule: Annotated[Literal["linear", "constant"], Field(description="of the learning rate, over max_epochs")] = (
         "linear"
     )
-    max_epochs: Annotated[int, Field(ge=0, le=10_000_000)] = 1
+    max_epochs: Annotated[int, Field(ge=0, le=10_000_000)] = 20
     max_seconds: Annotated[float, Field(ge=0, description="0 means no limit")] = 0.0
     max_triples_per_object: Annotated[int, Field(ge=0, description="triples an object brings; 0 means all")] = 30
     early_stopping_metric: Annotated[Metric, Field(description="which validation metric has to get better")] = "mrr"
@@ -184,6 +194,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "train.logq_correction": False,
         "train.max_epochs": 800,
         "online.affected_by": "context",
+        "online.epochs_over": "affected",
+        "online.negatives": None,
         "online.batch_size": 500,
         "online.optimizer": "sgd",
         "online.learning_rate": 0.005,

@@ -48,6 +48,10 @@ class JointEmbedding:
         distinct, number = np.unique(rows, return_inverse=True)
         return self.entities.pull({Field.JOINT: distinct.astype(ROW)})[Field.JOINT][number]
 
+    def among(self, candidates: Array) -> JointEmbedding:
+        """The same with other candidates (ascending rows)."""
+        return JointEmbedding(self.entities, self.relations, candidates)
+
     def queries(self, questions: Questions) -> Array:
         """h* + r* of questions for a tail, t* − r* of those for a head: where a right answer would be."""
         sign = np.where(questions.asks_tail, np.float32(1), np.float32(-1))

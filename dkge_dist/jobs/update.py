@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from dkge_dist.config import Settings
+from dkge_dist.evaluation.fidelity import forgotten
 from dkge_dist.evaluation.validation import Validation
 from dkge_dist.evidence.counts import PathShares
 from dkge_dist.evidence.fitting import validation_half
@@ -20,6 +21,7 @@ from dkge_dist.graph.affected import find_affected
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.jobs.evidence import measure_validation, walk_limits
+from dkge_dist.jobs.fidelity import sampled_fidelity
 from dkge_dist.jobs.graphs import training_graph
 from dkge_dist.jobs.published import PublishedModel
 from dkge_dist.jobs.report import FINE, Report, seconds_since
@@ -143,7 +145,13 @@ class Night:
         affected, self.graph = find_affected(before, change.diff, change.target)
         online = settings.online
         self.plan: UpdatePlan = plan_update(
-            change.diff, affected, self.graph, by_relation, online.affected_by, online.max_triples_per_object
+            change.diff,
+            affected,
+            self.graph,
+            by_relation,
+            online.affected_by,
+            online.max_triples_per_object,
+            forgotten(change.diff.train.deleted, change.target),
         )
         self.plan_seconds = seconds_since(planning, FINE)
 
@@ -179,6 +187,8 @@ def updated(
         done = _learn(night, tables, model, evidence, monitor)
         metrics = measure_validation(night.graph, tables, settings, evidence)
         report |= {"epochs": done.epochs, "learn_seconds": seconds_since(learning, FINE), "valid": metrics}
+        sizes = (evidence, settings.online.valid_candidates)
+        report["fidelity"] = sampled_fidelity(night.graph, change.target, change.diff, tables, *sizes)
         publishing = time.monotonic()
         with store.storage.staging() as staging:
             deltas = (
@@ -187,7 +197,12 @@ def updated(
             )
             report |= _moved(tables.entities)
             counted = {key: report[key] for key in ("added", "deleted", *night.plan.summary(), "epochs")}
-            facts = {"origin": "online", **counted, "shards_touched": report["shards_touched"]}
+            facts = {
+                "origin": "online",
+                **counted,
+                "shards_touched": report["shards_touched"],
+                "fidelity": report["fidelity"],
+            }
             kept = to_arrays(evidence) if evidence is not None else None
             metadata = ModelMetadata(settings.model_dump(mode="json"), metrics, facts, done.history, kept)
             entry = save_update(staging, change.parent, change.target_manifest.version, rows, deltas, metadata)
@@ -271,7 +286,7 @@ def _learn(night: Night, tables: Tables, model: Dkge, evidence: Evidence | None,
     relation_contexts = RelationContexts(graph.paths, graph.digests[1], graph.sampling)
     entities = OnlineObjects(model.entity, tables.entities, entity_contexts, graph.topology, plan.entities)
     relations = OnlineObjects(model.relation, tables.relations, relation_contexts, graph.topology, plan.relations)
-    negatives = NegativeSampling.of(graph, train.sampler, train.negatives, train.logq_correction)
+    negatives = NegativeSampling.of(graph, train.sampler, online.negatives or train.negatives, train.logq_correction)
     offsets = EvidenceOffsets.of(evidence, plan.triples, settings.evidence.offset) if evidence is not None else None
     held_out = validation_half(graph) if evidence is not None else graph.valid
     sizes = (online.valid_triples, online.valid_candidates)
@@ -279,7 +294,7 @@ def _learn(night: Night, tables: Tables, model: Dkge, evidence: Evidence | None,
         plan,
         entities,
         relations,
-        BatchMaker(plan.triples, entities, relations, negatives, train.hide_targets, offsets),
+        BatchMaker(plan.triples, entities, relations, negatives, train.hide_targets, offsets, plan.deleted),
         Validation.of(graph, held_out, *sizes, settings.seed, evidence, ONLINE_VALIDATION),
         Loss(train.loss, train.margin),
         online,

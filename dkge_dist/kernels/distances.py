@@ -49,6 +49,7 @@ def softmax_l1(  # type: ignore[no-untyped-def]
     query_QD,
     candidate_ND,
     positive_Q,
+    denied_Q,
     own_Q,
     known_QN,
     logq_N,
@@ -62,7 +63,8 @@ def softmax_l1(  # type: ignore[no-untyped-def]
     """Cross-entropy of the positive among the candidates, with −distance as logit, and all its gradients.
 
     A candidate counts as if it were there exp(logq) times; known ones do not count. `own_Q` is the distance of one more
-    candidate of each query, infinite where there is none.
+    candidate of each query, infinite where there is none. Where `denied_Q`, the positive is none any more: its loss is
+    −log(1 − p) instead of −log p, which pulls the others by p in the shares that they have among themselves.
     The gradient by the candidates comes in `CHUNKS` parts to be added up. Distances are summed with the candidates side
     by side, dimension after dimension: no vector register has to be summed at the end.
     """
@@ -90,15 +92,24 @@ def softmax_l1(  # type: ignore[no-untyped-def]
             top = max(max(true, -own_Q[q]), largest(logits))
             for n in range(count):
                 logits[n] = np.exp(logits[n] - top)
-            normal = np.exp(true - top) + total(logits) + np.exp(-own_Q[q] - top)
+            chance, own = np.exp(true - top), np.exp(-own_Q[q] - top)
+            rest = total(logits) + own
+            normal = chance + rest
+            chance /= normal
             loss_Q[q] = np.log(normal) + top - true
-            grad_positive_Q[q] = 1 - np.exp(true - top) / normal
-            grad_own_Q[q] = -np.exp(-own_Q[q] - top) / normal
+            grad_positive_Q[q] = 1 - chance
+            # What the weights of the others are divided by, and multiplied with.
+            base, sign = normal, np.float32(1)
+            if denied_Q[q]:
+                base, sign = max(rest, np.float32(1e-30)), -chance
+                loss_Q[q] = np.log(normal) - np.log(base)
+                grad_positive_Q[q] = -chance if rest > 0 else np.float32(0)
+            grad_own_Q[q] = -sign * (own / base)
             for d in range(dim):
                 grad_query_QD[q, d] = 0
             for n in range(count):
-                weight = logits[n] / normal
-                if weight > NEGLIGIBLE:
+                weight = sign * (logits[n] / base)
+                if abs(weight) > NEGLIGIBLE:
                     for d in range(dim):
                         slope = weight if query_QD[q, d] > candidate_ND[n, d] else -weight
                         grad_query_QD[q, d] -= slope

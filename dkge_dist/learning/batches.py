@@ -36,7 +36,8 @@ class Batch(Generic[Objects]):
     `shared`: numbers of entities that serve every positive on both sides. `known_tail_mask` and `known_head_mask`
     (positives × shared) mark those that make a known triple; `log_weight` is the logarithm of how many entities each of
     them stands for. `tail_offset` and `head_offset` are the evidence that the logit of a positive begins with, and
-    `own_is_negative` where the question's own entity is no answer: it then competes too. Otherwise `negative` is one
+    `own_is_negative` where the question's own entity is no answer: it then competes too. `denied` positives are no
+    triples any more, and are pushed away. Otherwise `negative` is one
     entity a positive and `corrupts_head` says which side it replaces.
     """
 
@@ -52,6 +53,7 @@ class Batch(Generic[Objects]):
     tail_offset: Array
     head_offset: Array
     own_is_negative: Array
+    denied: Array
     negative: Array
     corrupts_head: Array
 
@@ -148,6 +150,8 @@ class BatchMaker(Generic[Objects]):
     an entity with one triple would never learn with the context that it is asked with. A pair that a triple outside the
     batch links too stays visible, as it does when held-out triples are asked for. Known triples are never negatives.
 
+    Positions beyond `triples` are those of `deleted` ones, which stand in no context any more.
+
     Rank r of `world` workers makes its run of the positives of every batch. Negatives and hidden targets are those of
     the whole batch, so that the workers' gradients add up to those of one worker.
     """
@@ -160,10 +164,12 @@ class BatchMaker(Generic[Objects]):
         negatives: NegativeSampling,
         hide_targets: float = 0.0,
         offsets: EvidenceOffsets | None = None,
+        deleted: Triples | None = None,
         rank: int = 0,
         world: int = 1,
     ) -> None:
         self.triples, self.entities, self.relations = triples, entities, relations
+        self._every = triples if deleted is None else Triples.concat([triples, deleted])
         self.negatives, self.hide_targets, self.offsets = negatives, hide_targets, offsets
         self.rank, self.world = rank, world
         self._entity_numbers = RowNumbering(entities.count)
@@ -171,7 +177,7 @@ class BatchMaker(Generic[Objects]):
 
     def make(self, positions: Array, rng: np.random.Generator) -> Batch[Objects]:
         """The batch of the triples at `positions`."""
-        whole = self.triples.take(positions)
+        whole, denied = self._every.take(positions), positions >= self.triples.count
         mine = slice(whole.count * self.rank // self.world, whole.count * (self.rank + 1) // self.world)
         triples = whole.take(mine)
         count = triples.count
@@ -192,7 +198,7 @@ class BatchMaker(Generic[Objects]):
         tail_mask, head_mask = self._masks(triples, rows, shared)
         tail_offset, head_offset, own_is_negative = self._evidence(triples, positions[mine])
         return Batch(
-            entities=self.entities.batch(rows, self._targets(whole, rng)),
+            entities=self.entities.batch(rows, self._targets(whole.take(~denied), rng)),
             relations=self.relations.batch(relation_rows),
             head=head,
             relation=relation,
@@ -204,6 +210,7 @@ class BatchMaker(Generic[Objects]):
             tail_offset=tail_offset,
             head_offset=head_offset,
             own_is_negative=own_is_negative,
+            denied=denied[mine],
             negative=negative,
             corrupts_head=side == 0,
         )
@@ -230,7 +237,11 @@ class BatchMaker(Generic[Objects]):
             return none, none, np.zeros(triples.count, np.bool_)
         # A question whose own entity is a known answer is seldom, and learns nothing wrong without that negative.
         own = self.offsets.supports.loops[triples.relation] == 0
-        return self.offsets.tail[positions], self.offsets.head[positions], own
+        # What was deleted is denied by its vectors alone, whatever evidence still says for it.
+        learnt = positions < self.triples.count
+        tail, head = (np.zeros(triples.count, np.float32) for _ in range(2))
+        tail[learnt], head[learnt] = (side[positions[learnt]] for side in (self.offsets.tail, self.offsets.head))
+        return tail, head, own
 
     def _targets(self, triples: Triples, rng: np.random.Generator) -> HiddenPairs | None:
         """Pairs that only hidden triples of this batch link."""

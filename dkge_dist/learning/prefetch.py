@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
 from dkge_dist.kernels.jit import set_threads
 from dkge_dist.learning.batches import Batch, BatchMaker
 from dkge_dist.learning.encode import ObjectEncoder
+from dkge_dist.types import Array
 
 Objects = TypeVar("Objects")
 
@@ -26,6 +27,35 @@ class PreparedBatch(Generic[Objects]):
     tickets: tuple[int | None, int | None] = (None, None)
 
 
+class BatchOrder(Protocol):
+    """Which triples the batches of an epoch hold."""
+
+    @property
+    def batches(self) -> int:
+        """Batches of an epoch."""
+
+    def epoch(self, rng: np.random.Generator) -> Sequence[Array]:
+        """The positions of each batch of an epoch."""
+
+
+@dataclass(frozen=True)
+class ShuffledOrder:
+    """All of `count` triples once, shuffled."""
+
+    count: int
+    batch_size: int
+
+    @property
+    def batches(self) -> int:
+        """Batches of an epoch."""
+        return -(-self.count // self.batch_size)
+
+    def epoch(self, rng: np.random.Generator) -> Sequence[Array]:
+        """The positions of each batch of an epoch."""
+        order = rng.permutation(self.count)
+        return [order[first : first + self.batch_size] for first in range(0, self.count, self.batch_size)]
+
+
 class Prefetcher(Generic[Objects]):
     """Makes batches one ahead, in a thread of its own. Randomness follows from (seed, epoch, batch number) alone."""
 
@@ -34,37 +64,32 @@ class Prefetcher(Generic[Objects]):
         maker: BatchMaker[Objects],
         entities: ObjectEncoder[Objects],
         relations: ObjectEncoder[Objects],
-        batch_size: int,
+        order: BatchOrder,
         seed: int,
     ) -> None:
         self._maker, self._entities, self._relations = maker, entities, relations
-        self._batch_size, self._seed = batch_size, seed
+        self._order, self._seed = order, seed
         # One thread of the kernels: the others belong to the step.
         self._pool = ThreadPoolExecutor(1, "next-batch", lambda: set_threads(1))
-
-    @property
-    def batches(self) -> int:
-        """Batches of an epoch."""
-        return -(-self._maker.triples.count // self._batch_size)
 
     def epoch(self, epoch: int, first: int = 0) -> Generator[PreparedBatch[Objects], None, None]:
         """The batches of an epoch from number `first` on.
 
         Once it is closed no batch is being made any more: validation uses the same contexts.
         """
-        order = np.random.default_rng([self._seed, epoch]).permutation(self._maker.triples.count)
+        order = self._order.epoch(np.random.default_rng([self._seed, epoch]))
 
         def submit(number: int) -> Future[PreparedBatch[Objects]]:
-            positions = order[number * self._batch_size : (number + 1) * self._batch_size]
-            return self._pool.submit(self._prepare, positions, np.random.default_rng([self._seed, epoch, number]))
+            rng = np.random.default_rng([self._seed, epoch, number])
+            return self._pool.submit(self._prepare, order[number], rng)
 
-        if first >= self.batches:
+        if first >= len(order):
             return
         coming = submit(first)
         try:
-            for number in range(first, self.batches):
+            for number in range(first, len(order)):
                 prepared = coming.result()
-                if number + 1 < self.batches:
+                if number + 1 < len(order):
                     coming = submit(number + 1)
                 yield prepared
         finally:

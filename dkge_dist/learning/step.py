@@ -113,7 +113,13 @@ def batch_loss(entity_BD: Tensor, relation_BD: Tensor, batch: Batch[Any], loss: 
         (tail - relation, batch.known_head_mask, batch.head_offset),
     )
     by_tail, by_head = (
-        side(positive - on(device, offset), query, Negatives(shared, on(device, mask), log_weight, own), loss.margin)
+        side(
+            positive - on(device, offset),
+            on(device, batch.denied),
+            query,
+            Negatives(shared, on(device, mask), log_weight, own),
+            loss.margin,
+        )
         for query, mask, offset in sides
     )
     return by_tail + by_head

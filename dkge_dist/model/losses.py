@@ -65,32 +65,44 @@ class Negatives(NamedTuple):
     own_B: Tensor
 
 
-def softmax_loss(positive_B: Tensor, query_BD: Tensor, negatives: Negatives, margin: float) -> Tensor:
-    """Cross-entropy of the positive among the negatives; the margin is added to the distance of the positive."""
+def softmax_loss(positive_B: Tensor, denied_B: Tensor, query_BD: Tensor, negatives: Negatives, margin: float) -> Tensor:
+    """Cross-entropy of the positive among the negatives; the margin is added to the distance of the positive.
+
+    Denied positives are none any more: −log(1 − p) instead of −log p.
+    """
     if positive_B.device.type == "cpu":
         vector, known, logq, own = negatives
-        out: Tensor = _SoftmaxL1.apply(positive_B, query_BD, vector, own, known, logq, margin)
+        out: Tensor = _SoftmaxL1.apply(positive_B, query_BD, vector, own, denied_B, known, logq, margin)
         return out
-    return plain_softmax_loss(positive_B, query_BD, negatives, margin)
+    return plain_softmax_loss(positive_B, denied_B, query_BD, negatives, margin)
 
 
-def plain_softmax_loss(positive_B: Tensor, query_BD: Tensor, negatives: Negatives, margin: float) -> Tensor:
+def plain_softmax_loss(
+    positive_B: Tensor, denied_B: Tensor, query_BD: Tensor, negatives: Negatives, margin: float
+) -> Tensor:
     """`softmax_loss` in plain torch operations."""
     distance_BN = pair_distances(query_BD, negatives.vector_ND)
     logits_BN = (negatives.logq_N - distance_BN).masked_fill(negatives.known_BN, -torch.inf)
     others_B = torch.logaddexp(torch.logsumexp(logits_BN, -1), -negatives.own_B)
-    own_B = -positive_B - margin
-    return (torch.logaddexp(own_B, others_B) - own_B).sum()
+    true_B = -positive_B - margin
+    return (torch.logaddexp(true_B, others_B) - torch.where(denied_B, others_B, true_B)).sum()
 
 
-def self_adversarial_loss(positive_B: Tensor, query_BD: Tensor, negatives: Negatives, margin: float) -> Tensor:
-    """Logistic loss with negatives weighted by how hard they are (the weights are constants)."""
+def self_adversarial_loss(
+    positive_B: Tensor, denied_B: Tensor, query_BD: Tensor, negatives: Negatives, margin: float
+) -> Tensor:
+    """Logistic loss with negatives weighted by how hard they are (the weights are constants).
+
+    Denied positives are negatives themselves, with none beside them.
+    """
     distance_BN = torch.cat([pair_distances(query_BD, negatives.vector_ND), negatives.own_B.unsqueeze(-1)], -1)
     known_BN = torch.cat([negatives.known_BN, negatives.own_B.isinf().unsqueeze(-1)], -1)
     logq_N = torch.cat([negatives.logq_N, negatives.logq_N.new_zeros(1)])
     weight_BN = (logq_N - distance_BN.detach()).masked_fill(known_BN, -torch.inf).softmax(-1).nan_to_num()
     each_BN = torch.nn.functional.softplus(margin - distance_BN.masked_fill(known_BN, 0.0))
-    return (torch.nn.functional.softplus(positive_B - margin) + (weight_BN * each_BN).sum(-1)).sum()
+    away_B = torch.where(denied_B, margin - positive_B, positive_B - margin)
+    others_B = (weight_BN * each_BN).sum(-1).masked_fill(denied_B, 0.0)
+    return (torch.nn.functional.softplus(away_B) + others_B).sum()
 
 
 class _SoftmaxL1(torch.autograd.Function):
@@ -103,6 +115,7 @@ class _SoftmaxL1(torch.autograd.Function):
         query_BD: Tensor,
         negative_ND: Tensor,
         own_B: Tensor,
+        denied_B: Tensor,
         known_BN: Tensor,
         logq_N: Tensor,
         margin: float,
@@ -111,7 +124,7 @@ class _SoftmaxL1(torch.autograd.Function):
         loss_B, by_positive, by_own = (torch.empty_like(positive) for _ in range(3))
         by_query, parts_CND = torch.empty_like(query), negative.new_empty(CHUNKS, *negative.shape)
         softmax_l1(
-            query.numpy(), negative.numpy(), positive.numpy(), own.numpy(), known_BN.numpy(), logq_N.numpy(),
+            query.numpy(), negative.numpy(), positive.numpy(), denied_B.numpy(), own.numpy(), known_BN.numpy(), logq_N.numpy(),
             np.float32(margin), loss_B.numpy(), by_positive.numpy(), by_own.numpy(), by_query.numpy(),
             parts_CND.numpy(),
         )  # fmt: skip
@@ -120,7 +133,7 @@ class _SoftmaxL1(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return (*(saved * grads[0] for saved in ctx.saved_tensors), None, None, None)
+        return (*(saved * grads[0] for saved in ctx.saved_tensors), None, None, None, None)
 
 
 class _MarginL1(torch.autograd.Function):

@@ -15,8 +15,8 @@ from dkge_dist.graph.affected import Affected, AffectedBy
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.selection import triples_of
-from dkge_dist.kernels.triples import canonical, group
-from dkge_dist.types import ROW, Array, Field, Triples
+from dkge_dist.kernels.triples import canonical, group, positions
+from dkge_dist.types import OFFSET, ROW, Array, Field, Triples
 
 
 @dataclass(frozen=True)
@@ -45,16 +45,21 @@ class ObjectPlan:
 
 @dataclass(frozen=True)
 class UpdatePlan:
-    """Emerging, affected and removed objects, and the train triples to learn."""
+    """Emerging, affected and removed objects, the train triples to learn, and those to forget.
+
+    `added`: positions in `triples` of what the change brought.
+    """
 
     entities: ObjectPlan
     relations: ObjectPlan
     triples: Triples
+    added: Array
+    deleted: Triples
 
     @staticmethod
     def empty() -> UpdatePlan:
         """Nothing to do."""
-        return UpdatePlan(ObjectPlan.empty(), ObjectPlan.empty(), Triples.empty())
+        return UpdatePlan(ObjectPlan.empty(), ObjectPlan.empty(), Triples.empty(), np.empty(0, OFFSET), Triples.empty())
 
     def blocks(self, block_rows: int) -> Array:
         """The blocks of the entity tables that hold rows of the write set."""
@@ -74,6 +79,7 @@ class UpdatePlan:
             "affected_relations": len(self.relations.affected),
             "removed_relations": len(self.relations.removed),
             "trained_triples": self.triples.count,
+            "forgotten_triples": self.deleted.count,
         }
 
 
@@ -99,10 +105,11 @@ def plan_update(
     by_relation: RelationIndex,
     affected_by: AffectedBy,
     limit: int,
+    deleted: Triples,
 ) -> UpdatePlan:
     """The plan for `diff`, which led to `graph`. `limit` bounds the triples of one object; 0 takes them all.
 
-    `affected_by` context is the published definition of affected. Added triples of planned objects are always learnt.
+    `deleted` triples are to be forgotten; `affected_by` context is the published definition of affected. Added triples of planned objects are always learnt.
     """
     entities = ObjectPlan(diff.emerging_entities, affected.entities(affected_by).astype(ROW), diff.removed_entities)
     relations = ObjectPlan(diff.emerging_relations, affected.relations(affected_by).astype(ROW), diff.removed_relations)
@@ -111,11 +118,13 @@ def plan_update(
     rng = np.random.default_rng([seed, 4])
     parts = [triples_of(graph.topology.outgoing, graph.topology.incoming, entities.trained, most, seed)]
     parts += [by_relation.sample(int(relation), most, rng) for relation in relations.trained]
-    added = diff.added
-    planned = (
-        np.isin(added.head, entities.trained)
-        | np.isin(added.tail, entities.trained)
-        | np.isin(added.relation, relations.trained)
-    )
-    parts.append(added.take(planned))
-    return UpdatePlan(entities, relations, canonical(Triples.concat(parts)))
+    added = _touching(diff.added, entities.trained, relations.trained)
+    triples = canonical(Triples.concat([*parts, added]))
+    forgotten = _touching(deleted, entities.trained, relations.trained)
+    return UpdatePlan(entities, relations, triples, positions(triples, canonical(added)), forgotten)
+
+
+def _touching(triples: Triples, entities: Array, relations: Array) -> Triples:
+    """The triples with an object that is trained: the others cannot be learnt or forgotten."""
+    touched = np.isin(triples.head, entities) | np.isin(triples.tail, entities) | np.isin(triples.relation, relations)
+    return triples.take(touched)

@@ -15,9 +15,10 @@ from dkge_dist.config import OnlineSettings
 from dkge_dist.evaluation.validation import Validation
 from dkge_dist.learning.batches import BatchMaker
 from dkge_dist.learning.early_stopping import EarlyStopping, Metrics
-from dkge_dist.learning.prefetch import Prefetcher
+from dkge_dist.learning.prefetch import BatchOrder, Prefetcher, ShuffledOrder
 from dkge_dist.learning.step import Loss, NotFiniteError, Step
 from dkge_dist.online.encoder import OnlineBatch, OnlineObjects
+from dkge_dist.online.order import ChangedOrder
 from dkge_dist.online.plan import UpdatePlan
 from dkge_dist.runtime import Communicator
 from dkge_dist.tables.initializer import initial_rows
@@ -55,12 +56,17 @@ class Updater:
         self.validation, self.settings, self.seed, self.communicator = validation, settings, seed, communicator
         self.stopping = EarlyStopping(settings.early_stopping_metric, settings.patience)
         self.step = Step(entities, relations, loss, communicator)
+        size = settings.batch_size
+        self.by_change = settings.epochs_over == "changed"
+        self.order: BatchOrder = (
+            ChangedOrder.of(plan, size, settings.replay) if self.by_change else ShuffledOrder(plan.triples.count, size)
+        )
 
     def run(self, init_scale: float) -> UpdateResult:
-        """Learn until validation stops getting better, and leave the tables at the best of it.
+        """Learn all epochs over what changed; or, over affected objects, until validation stops getting better.
 
-        The state before the first epoch is never restored: validation may hardly know of tonight's triples, and all of
-        them are to be learnt once.
+        What changed is to be learnt, whatever validation, which hardly knows of it, says of an epoch. And so the state
+        before the first epoch over affected objects is never restored.
         """
         self._initialize(init_scale)
         for objects in (self.entities, self.relations):
@@ -69,13 +75,13 @@ class Updater:
         best: Metrics = {}
         kept: Weights = []
         since, history, epoch = 0, [], 0
-        batch_size = self.settings.batch_size
-        with Prefetcher(self.maker, self.entities, self.relations, batch_size, self.seed) as prefetcher:
-            while epoch < self.settings.max_epochs and self.plan.triples.count:
+        with Prefetcher(self.maker, self.entities, self.relations, self.order, self.seed) as prefetcher:
+            while epoch < self.settings.max_epochs and self.order.batches:
                 loss = self._epoch(epoch, began, prefetcher)
                 epoch += 1
-                self._refresh()
-                found = self._validate() if self.settings.max_epochs > 1 else {}
+                if not self.by_change:
+                    self._refresh()
+                found = self._validate() if self.settings.max_epochs > 1 and not self.by_change else {}
                 seconds = self.communicator.clock() - began
                 history.append({"epoch": epoch, "loss": loss, **found, "seconds": round(seconds, 3)})
                 if self.stopping.improved(found, best):
@@ -87,7 +93,7 @@ class Updater:
                     break
         if since:
             self._restore(kept)
-        if since or not epoch:
+        if since or not epoch or self.by_change:
             self._refresh()
         return UpdateResult(epoch, history)
 
@@ -100,8 +106,8 @@ class Updater:
                 objects.table.reset(field, rows, initial_rows(rows.shape[0], objects.table.dim, rng, scale))
 
     def _epoch(self, epoch: int, began: float, prefetcher: Prefetcher[OnlineBatch]) -> float:
-        """One pass over the triples of the plan; the mean loss."""
-        count, total, done = self.plan.triples.count, 0.0, 0
+        """One pass; the mean loss."""
+        count, total, done = 0, 0.0, 0
         with closing(prefetcher.epoch(epoch)) as batches:
             for prepared in batches:
                 left = 1 - self._share_done(epoch, done) if self.settings.schedule == "linear" else 1.0
@@ -110,7 +116,8 @@ class Updater:
                     total += self.step.learn(prepared, optimizer)
                 except NotFiniteError as error:
                     raise NotFiniteError(f"the update diverged: {error}; try a smaller online.learning_rate") from None
-                done += prepared.size
+                done += 1
+                count += prepared.size
                 self.communicator.report(self._share_done(epoch, done), f"epoch {epoch + 1}/{self.settings.max_epochs}")
                 if self.communicator.should_stop():
                     raise DkgeError(
@@ -120,9 +127,9 @@ class Updater:
                     break
         return total / count
 
-    def _share_done(self, epoch: int, triples: int) -> float:
-        """The share of all epochs that is over after some triples of one."""
-        return (epoch + triples / self.plan.triples.count) / self.settings.max_epochs
+    def _share_done(self, epoch: int, batches: int) -> float:
+        """The share of all epochs that is over after some batches of one."""
+        return (epoch + batches / self.order.batches) / self.settings.max_epochs
 
     def _refresh(self) -> None:
         """Materialise o* of everything that depends on what is trained."""

@@ -19,7 +19,7 @@ from dkge_dist.evaluation.validation import Validation
 from dkge_dist.learning.batches import BatchMaker
 from dkge_dist.learning.contexts import ObjectBatch
 from dkge_dist.learning.early_stopping import EarlyStopping, Metrics
-from dkge_dist.learning.prefetch import Prefetcher, PreparedBatch
+from dkge_dist.learning.prefetch import Prefetcher, PreparedBatch, ShuffledOrder
 from dkge_dist.learning.step import NotFiniteError
 from dkge_dist.runtime import Communicator
 from dkge_dist.tables.checkpoint import DamagedCheckpointError
@@ -51,15 +51,16 @@ class Trainer:
         self.settings, self.seed, self.communicator = settings, seed, communicator
         self.rates = Rates(settings.learning_rate, settings.dense_learning_rate or settings.learning_rate)
         self.stopping = EarlyStopping(settings.early_stopping_metric, settings.patience)
-        self.batches = -(-maker.triples.count // settings.batch_size)
+        self.order = ShuffledOrder(maker.triples.count, settings.batch_size)
+        self.batches = self.order.batches
         self.relations = np.arange(maker.relations.count, dtype=ROW)
 
     def run(self) -> TrainProgress:
         """Train to the end, and leave the learner at its best."""
         progress = self._resume()
         self._saved = self.communicator.clock()
-        learner, size = self.learner, self.settings.batch_size
-        with Prefetcher(self.maker, learner.entities, learner.relations, size, self.seed) as prefetcher:
+        learner = self.learner
+        with Prefetcher(self.maker, learner.entities, learner.relations, self.order, self.seed) as prefetcher:
             while not self._finished(progress):
                 progress = self._epoch(progress, prefetcher)
         best = self.checkpoints.load("best")

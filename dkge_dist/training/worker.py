@@ -94,8 +94,8 @@ def build_trainer(communicator: Communicator, tables: Tables, job: TrainJob, dev
         negatives,
         train.hide_targets,
         job.offsets,
-        communicator.rank,
-        communicator.world,
+        rank=communicator.rank,
+        world=communicator.world,
     )
     model = Dkge(settings.model.dim, settings.model.entity_layers, settings.model.relation_layers, settings.seed)
     learner = Learner(model, tables, Loss(train.loss, train.margin), train.optimizer, device, communicator)

@@ -1,0 +1,201 @@
+"""Fidelity: is a night learnt? Ranks of what it added, deleted, replaced and kept.
+
+A night is learnt when its added triples are believed, its deleted ones are not, and everything else is as good as
+before. Both sides of a triple are ranked, with train triples filtered.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+
+from dkge_dist.evaluation.link_prediction import (
+    JointEmbedding,
+    Ranks,
+    filter_known,
+    find_evidence,
+    metrics,
+    rank_filtered,
+)
+from dkge_dist.evidence.questions import Questions
+from dkge_dist.evidence.scores import Evidence
+from dkge_dist.graph.diff import Diff
+from dkge_dist.graph.snapshot import Snapshot
+from dkge_dist.graph.topology import Topology
+from dkge_dist.kernels.csr import Adjacency
+from dkge_dist.kernels.ranks import known_answers
+from dkge_dist.kernels.triples import canonical, contains, minus, pack
+from dkge_dist.types import ROW, Array, Split, Triples
+
+KEPT_FAR = 2000
+"""Triples far from the change that are looked at."""
+STREAM = 6
+"""Of random numbers, apart from the other streams of a seed."""
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """Questions with one answer before and another one now: the triple that came and the one that went, side by side.
+
+    `asks_tail`: which end was replaced.
+    """
+
+    new: Triples
+    old: Triples
+    asks_tail: Array
+
+    def take(self, where: Array) -> Replaced:
+        """Some of them."""
+        return Replaced(self.new.take(where), self.old.take(where), self.asks_tail[where])
+
+
+@dataclass(frozen=True)
+class NightTriples:
+    """The triples of a night by what should have become of them.
+
+    `added_existing`: ends and relation existed before; `added_emerging`: the other added ones; `deleted`: in no split
+    any more, ends and relation alive; `kept_near`: share (head, relation) or (relation, tail) with a changed triple;
+    `kept_far`: a sample of the others.
+    """
+
+    added_existing: Triples
+    added_emerging: Triples
+    deleted: Triples
+    kept_near: Triples
+    kept_far: Triples
+    replaced: Replaced
+
+    def groups(self) -> dict[str, Triples]:
+        """All but `replaced`, by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "replaced"}
+
+    def sampled(self, limit: int, rng: np.random.Generator) -> NightTriples:
+        """At most `limit` triples of every group."""
+
+        def some(count: int) -> Array:
+            return np.sort(rng.choice(count, limit, replace=False)) if count > limit else np.arange(count)
+
+        groups = {name: triples.take(some(triples.count)) for name, triples in self.groups().items()}
+        return NightTriples(**groups, replaced=self.replaced.take(some(self.replaced.new.count)))
+
+
+def night_triples(diff: Diff, train: Triples, topology: Topology, snapshot: Snapshot, seed: int) -> NightTriples:
+    """The groups of a diff that led to `snapshot`, of which `train` and `topology` are the train graph.
+
+    The cost follows the change.
+    """
+    added = diff.added
+    emerging = (
+        np.isin(added.head, diff.emerging_entities)
+        | np.isin(added.tail, diff.emerging_entities)
+        | np.isin(added.relation, diff.emerging_relations)
+    )
+    near = _kept_near(diff, topology)
+    return NightTriples(
+        added.take(~emerging),
+        added.take(emerging),
+        forgotten(diff.deleted, snapshot),
+        near,
+        _kept_far(train, [near, added], np.random.default_rng([seed, STREAM])),
+        _replaced(diff, topology),
+    )
+
+
+def forgotten(deleted: Triples, snapshot: Snapshot) -> Triples:
+    """The deleted train triples that nobody should believe any more: in no split, ends and relation alive."""
+    alive = (
+        snapshot.entities_alive[deleted.head]
+        & snapshot.entities_alive[deleted.tail]
+        & snapshot.relations_alive[deleted.relation]
+    )
+    moved = snapshot.contains(Split.VALID, deleted) | snapshot.contains(Split.TEST, deleted)
+    return deleted.take(alive & ~moved)
+
+
+def _kept_near(diff: Diff, topology: Topology) -> Triples:
+    changed = Triples.concat([diff.added, diff.deleted])
+    tails = _siblings(topology.outgoing, changed.head, changed.relation, changed.tail)
+    heads = _siblings(topology.incoming, changed.tail, changed.relation, changed.head)
+    near = Triples.concat([Triples(*tails), Triples(heads[2], heads[1], heads[0])])
+    return minus(minus(canonical(near), diff.added), diff.deleted)
+
+
+def _siblings(adjacency: Adjacency, entity: Array, relation: Array, answer: Array) -> tuple[Array, Array, Array]:
+    """(entity, relation, answer) of all known answers to some questions, and of the answers given."""
+    known = known_answers(adjacency, entity, relation, answer)
+    count = np.diff(known.indptr)
+    return np.repeat(entity, count).astype(ROW), np.repeat(relation, count).astype(ROW), known.rows
+
+
+def _kept_far(train: Triples, apart: list[Triples], rng: np.random.Generator) -> Triples:
+    """A sample of the triples that are not among others; each relation gets its share."""
+    drawn = train.take(np.unique(rng.integers(0, train.count, 2 * KEPT_FAR))) if train.count else train
+    for others in apart:
+        drawn = drawn.take(~contains(others, drawn))
+    if drawn.count > KEPT_FAR:
+        drawn = drawn.take(np.sort(rng.choice(drawn.count, KEPT_FAR, replace=False)))
+    return drawn
+
+
+def _replaced(diff: Diff, topology: Topology) -> Replaced:
+    """On both sides: the question had one answer, which went, and has one now, which came."""
+    sides = []
+    for adjacency, entity, answer in ((topology.outgoing, 0, 2), (topology.incoming, 2, 0)):
+        came, went = _single(diff.added, entity), _single(diff.deleted, entity)
+        _, new, old = np.intersect1d(came[0], went[0], assume_unique=True, return_indices=True)
+        new_triples, old_triples = diff.added.take(came[1][new]), diff.deleted.take(went[1][old])
+        known = known_answers(adjacency, new_triples[entity], new_triples.relation, new_triples[answer])
+        only = np.diff(known.indptr) == 1
+        sides.append((new_triples.take(only), old_triples.take(only), np.full(int(only.sum()), answer == 2)))
+    new, old, asks_tail = zip(*sides, strict=True)
+    return Replaced(Triples.concat(list(new)), Triples.concat(list(old)), np.concatenate(asks_tail))
+
+
+def _single(triples: Triples, entity: int) -> tuple[Array, Array]:
+    """(entity, relation) codes that exactly one triple has, and its position."""
+    codes = pack(triples[entity], triples.relation)
+    found, first, count = np.unique(codes, return_index=True, return_counts=True)
+    return found[count == 1], first[count == 1]
+
+
+def measure_night(
+    embedding: JointEmbedding, night: NightTriples, known: Topology, evidence: Evidence | None
+) -> dict[str, dict[str, Any]]:
+    """Metrics of every group against the candidates: by vectors alone, and with evidence where there is some."""
+    report: dict[str, dict[str, Any]] = {}
+    ways = {"vectors": None} if evidence is None else {"vectors": None, "with_evidence": evidence}
+    for name, triples in night.groups().items():
+        report[name] = {"triples": triples.count}
+        for way, found in ways.items():
+            report[name][way] = metrics(_ranks(embedding, triples, known, found).both)
+    replaced = night.replaced
+    report["replaced"] = {"triples": replaced.new.count}
+    for way, found in ways.items():
+        ranks = _ranks(embedding, replaced.new, known, found)
+        report["replaced"][way] = metrics(np.where(replaced.asks_tail, ranks.tail, ranks.head))
+        if replaced.new.count:
+            report["replaced"][way]["new_above_old"] = float(_above(embedding, replaced, found).mean())
+    return report
+
+
+def _above(embedding: JointEmbedding, replaced: Replaced, evidence: Evidence | None) -> Array:
+    """For each question whose answer was replaced: does the new one score higher than the old?"""
+    new, old = replaced.new, replaced.old
+    entity = np.where(replaced.asks_tail, new.head, new.tail)
+    questions = Questions(entity, new.relation, replaced.asks_tail)
+    scores = []
+    for triples in (new, old):
+        answers = np.where(replaced.asks_tail, triples.tail, triples.head).astype(ROW)
+        score = -embedding.distances(questions, np.arange(questions.count + 1), answers)
+        scores.append(score + evidence.of(questions, answers) if evidence is not None else score)
+    above: Array = scores[0] > scores[1]
+    return above
+
+
+def _ranks(embedding: JointEmbedding, triples: Triples, known: Topology, evidence: Evidence | None) -> Ranks:
+    if not triples.count:
+        return Ranks(np.empty(0), np.empty(0))
+    filtered = filter_known(triples, known.outgoing, known.incoming)
+    return rank_filtered(embedding, triples, filtered, find_evidence(evidence, triples) if evidence else None)

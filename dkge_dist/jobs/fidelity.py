@@ -1,0 +1,90 @@
+"""What a version learnt of its night: the added believed, the deleted forgotten, the rest kept."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from dkge_dist.evaluation.fidelity import measure_night, night_triples
+from dkge_dist.evidence.scores import Evidence
+from dkge_dist.graph.diff import Diff
+from dkge_dist.graph.snapshot import Snapshot
+from dkge_dist.graph.topology import Topology
+from dkge_dist.graph.training_graph import TrainingGraph
+from dkge_dist.jobs.evidence import open_evidence
+from dkge_dist.jobs.opened import joint_embedding, open_embedding, open_model
+from dkge_dist.jobs.report import Report, seconds_since
+from dkge_dist.runtime import Runtime
+from dkge_dist.store.manifest import ModelManifest, SnapshotManifest
+from dkge_dist.store.store import Store
+from dkge_dist.tables.table import Tables
+from dkge_dist.types import DkgeError, Split
+
+SAMPLE = 500
+"""Triples of a group in the report of a night."""
+STREAM = 13
+"""Of random numbers, apart from the other streams of a seed."""
+
+
+@dataclass(frozen=True)
+class FidelityOptions:
+    """`since` names the snapshot that the night began with; by default the one that the model was updated from."""
+
+    since: str | None = None
+    evidence: bool = True
+
+
+def fidelity(store: Store, runtime: Runtime, version: str | None, options: FidelityOptions) -> Report:
+    """Exact: all triples of the night against all entities."""
+    began = time.monotonic()
+    opened = open_model(store, version)
+    now = store.snapshot_manifest(opened.model.model.snapshot)
+    before = store.find_snapshot(options.since) if options.since else night_began(store, opened.model)
+    diff = store.diff(before, now)
+    evidence = open_evidence(opened) if options.evidence else None
+    train = opened.snapshot.triples(Split.TRAIN)
+    topology = evidence.graph.graph.full if evidence is not None else Topology.of(train, opened.snapshot.entity_rows)
+    night = night_triples(diff, train, topology, opened.snapshot, opened.model.model.settings.get("seed", 0))
+    with open_embedding(opened, runtime) as embedding:
+        found = measure_night(embedding, night, topology, evidence)
+    return {
+        "version": opened.model.version,
+        "snapshot": opened.snapshot_name,
+        "since": before.snapshot.name,
+        "added": diff.added.count,
+        "deleted_triples": diff.deleted.count,
+        **found,
+        "sampled": False,
+        "seconds": seconds_since(began),
+    }
+
+
+def night_began(store: Store, model: ModelManifest) -> SnapshotManifest:
+    """The snapshot that a model was updated from; of one trained from scratch, the one before its own."""
+    line = model
+    while line.model.parent is not None and line.model.snapshot == model.model.snapshot:
+        parent = store.manifest(line.model.parent)
+        assert isinstance(parent, ModelManifest), "a model is updated from a model"
+        line = parent
+    now = store.snapshot_manifest(model.model.snapshot)
+    if line.model.snapshot != model.model.snapshot:
+        return store.snapshot_manifest(line.model.snapshot)
+    if now.snapshot.parent is None:
+        raise DkgeError(f"{store}: version {model.version} is of the first snapshot: there was no night before it")
+    return store.snapshot_manifest(now.snapshot.parent)
+
+
+def sampled_fidelity(
+    graph: TrainingGraph, snapshot: Snapshot, diff: Diff, tables: Tables, evidence: Evidence | None, candidates: int
+) -> Report:
+    """Of at most 500 triples a group against so many entities: the cost follows the change."""
+    seed = graph.sampling.seed
+    rng = np.random.default_rng([seed, STREAM])
+    night = night_triples(diff, graph.train, graph.topology, snapshot, seed).sampled(SAMPLE, rng)
+    embedding = joint_embedding(tables, snapshot)
+    if embedding.candidates.shape[0] > candidates:
+        drawn = rng.choice(embedding.candidates.shape[0], candidates, replace=False)
+        embedding = embedding.among(embedding.candidates[np.sort(drawn)])
+    return {**measure_night(embedding, night, graph.topology, evidence), "sampled": True}
