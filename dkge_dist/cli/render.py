@@ -158,6 +158,7 @@ def render_evidence(report: dict[str, Any]) -> None:
             values = [f"{found['weights'][side][feature]:.2f}" for feature in report["features"]]
             weights.append([found["relation"] if side == "tail" else "", f"{side}s", *values, own])
     print_table(["relation", "supported by", "confidence", "pairs", "of"], supports)
+    print("of the pairs that the supporting relation or path joins, so many have the relation too")
     print()
     print_table(["relation", "asked for", *report["features"], "own entity"], weights)
     print()

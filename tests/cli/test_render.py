@@ -224,6 +224,7 @@ def test_evidence_shows_supports_and_weights_in_words(capsys: Shown) -> None:
         "          has (reversed)  0.500           1      2\n"
         "          a → b           0.250          10     20\n"
         "born      nothing         -               -      -\n"
+        "of the pairs that the supporting relation or path joins, so many have the relation too\n"
         "\n"
         "relation  asked for  link  path   own entity\n"
         "plays     tails      1.50  -0.25  -72.3\n"
