@@ -46,23 +46,11 @@ def l1_backward(query_QD, candidate_ND, grad_QN, grad_query_QD):  # type: ignore
 
 @parallel_kernel
 def softmax_l1(  # type: ignore[no-untyped-def]
-    query_QD,
-    candidate_ND,
-    positive_Q,
-    own_Q,
-    known_QN,
-    logq_N,
-    margin,
-    loss_Q,
-    grad_positive_Q,
-    grad_own_Q,
-    grad_query_QD,
-    parts_CND,
+    query_QD, candidate_ND, positive_Q, known_QN, logq_N, margin, loss_Q, grad_positive_Q, grad_query_QD, parts_CND
 ):
     """Cross-entropy of the positive among the candidates, with −distance as logit, and all its gradients.
 
-    A candidate counts as if it were there exp(logq) times; known ones do not count. `own_Q` is the distance of one more
-    candidate of each query, infinite where there is none.
+    A candidate counts as if it were there exp(logq) times; known ones do not count.
     The gradient by the candidates comes in `CHUNKS` parts to be added up. Distances are summed with the candidates side
     by side, dimension after dimension: no vector register has to be summed at the end.
     """
@@ -74,7 +62,7 @@ def softmax_l1(  # type: ignore[no-untyped-def]
         parts_CND[chunk] = 0
         logits = np.empty(count, np.float32)
         for q in range(chunk * share, min(queries, (chunk + 1) * share)):
-            true = -positive_Q[q] - margin
+            own = -positive_Q[q] - margin
             logits[:] = logq_N
             for d in range(0, dim - 3, 4):
                 one, two, three, four = query_QD[q, d], query_QD[q, d + 1], query_QD[q, d + 2], query_QD[q, d + 3]
@@ -87,13 +75,12 @@ def softmax_l1(  # type: ignore[no-untyped-def]
             for n in range(count):
                 if known_QN[q, n]:
                     logits[n] = -np.inf
-            top = max(max(true, -own_Q[q]), largest(logits))
+            top = max(own, largest(logits))
             for n in range(count):
                 logits[n] = np.exp(logits[n] - top)
-            normal = np.exp(true - top) + total(logits) + np.exp(-own_Q[q] - top)
-            loss_Q[q] = np.log(normal) + top - true
-            grad_positive_Q[q] = 1 - np.exp(true - top) / normal
-            grad_own_Q[q] = -np.exp(-own_Q[q] - top) / normal
+            normal = np.exp(own - top) + total(logits)
+            loss_Q[q] = np.log(normal) + top - own
+            grad_positive_Q[q] = 1 - np.exp(own - top) / normal
             for d in range(dim):
                 grad_query_QD[q, d] = 0
             for n in range(count):

@@ -54,22 +54,17 @@ def plain_corrupted_margin_loss(entity_ED: Tensor, relation_RD: Tensor, triples:
 
 
 class Negatives(NamedTuple):
-    """What a positive competes with: `vector_ND`, shared by all, and `own_B`, the distance of its own entity.
-
-    Known ones take no part, and neither does an own entity at an infinite distance.
-    """
+    """What all positives of a batch compete with; known ones take no part."""
 
     vector_ND: Tensor
     known_BN: Tensor
     logq_N: Tensor
-    own_B: Tensor
 
 
 def softmax_loss(positive_B: Tensor, query_BD: Tensor, negatives: Negatives, margin: float) -> Tensor:
     """Cross-entropy of the positive among the negatives; the margin is added to the distance of the positive."""
     if positive_B.device.type == "cpu":
-        vector, known, logq, own = negatives
-        out: Tensor = _SoftmaxL1.apply(positive_B, query_BD, vector, own, known, logq, margin)
+        out: Tensor = _SoftmaxL1.apply(positive_B, query_BD, *negatives, margin)
         return out
     return plain_softmax_loss(positive_B, query_BD, negatives, margin)
 
@@ -78,19 +73,18 @@ def plain_softmax_loss(positive_B: Tensor, query_BD: Tensor, negatives: Negative
     """`softmax_loss` in plain torch operations."""
     distance_BN = pair_distances(query_BD, negatives.vector_ND)
     logits_BN = (negatives.logq_N - distance_BN).masked_fill(negatives.known_BN, -torch.inf)
-    others_B = torch.logaddexp(torch.logsumexp(logits_BN, -1), -negatives.own_B)
+    others_B = torch.logsumexp(logits_BN, -1)
     own_B = -positive_B - margin
     return (torch.logaddexp(own_B, others_B) - own_B).sum()
 
 
 def self_adversarial_loss(positive_B: Tensor, query_BD: Tensor, negatives: Negatives, margin: float) -> Tensor:
     """Logistic loss with negatives weighted by how hard they are (the weights are constants)."""
-    distance_BN = torch.cat([pair_distances(query_BD, negatives.vector_ND), negatives.own_B.unsqueeze(-1)], -1)
-    known_BN = torch.cat([negatives.known_BN, negatives.own_B.isinf().unsqueeze(-1)], -1)
-    logq_N = torch.cat([negatives.logq_N, negatives.logq_N.new_zeros(1)])
-    weight_BN = (logq_N - distance_BN.detach()).masked_fill(known_BN, -torch.inf).softmax(-1).nan_to_num()
-    each_BN = torch.nn.functional.softplus(margin - distance_BN.masked_fill(known_BN, 0.0))
-    return (torch.nn.functional.softplus(positive_B - margin) + (weight_BN * each_BN).sum(-1)).sum()
+    distance_BN = pair_distances(query_BD, negatives.vector_ND)
+    logits_BN = (negatives.logq_N - distance_BN.detach()).masked_fill(negatives.known_BN, -torch.inf)
+    weight_BN = logits_BN.softmax(-1).nan_to_num()
+    negative_B = (weight_BN * torch.nn.functional.softplus(margin - distance_BN)).sum(-1)
+    return (torch.nn.functional.softplus(positive_B - margin) + negative_B).sum()
 
 
 class _SoftmaxL1(torch.autograd.Function):
@@ -102,25 +96,24 @@ class _SoftmaxL1(torch.autograd.Function):
         positive_B: Tensor,
         query_BD: Tensor,
         negative_ND: Tensor,
-        own_B: Tensor,
         known_BN: Tensor,
         logq_N: Tensor,
         margin: float,
     ) -> Tensor:
-        positive, query, negative, own = (x.detach().contiguous() for x in (positive_B, query_BD, negative_ND, own_B))
-        loss_B, by_positive, by_own = (torch.empty_like(positive) for _ in range(3))
-        by_query, parts_CND = torch.empty_like(query), negative.new_empty(CHUNKS, *negative.shape)
+        positive, query, negative = (x.detach().contiguous() for x in (positive_B, query_BD, negative_ND))
+        loss_B, by_positive, by_query = torch.empty_like(positive), torch.empty_like(positive), torch.empty_like(query)
+        parts_CND = negative.new_empty(CHUNKS, *negative.shape)
         softmax_l1(
-            query.numpy(), negative.numpy(), positive.numpy(), own.numpy(), known_BN.numpy(), logq_N.numpy(),
-            np.float32(margin), loss_B.numpy(), by_positive.numpy(), by_own.numpy(), by_query.numpy(),
-            parts_CND.numpy(),
+            query.numpy(), negative.numpy(), positive.numpy(), known_BN.numpy(), logq_N.numpy(), np.float32(margin),
+            loss_B.numpy(), by_positive.numpy(), by_query.numpy(), parts_CND.numpy(),
         )  # fmt: skip
-        ctx.save_for_backward(by_positive, by_query, parts_CND.sum(0), by_own)
+        ctx.save_for_backward(by_positive, by_query, parts_CND.sum(0))
         return loss_B.sum()
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return (*(saved * grads[0] for saved in ctx.saved_tensors), None, None, None)
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None]:
+        by_positive, by_query, by_negative = ctx.saved_tensors
+        return by_positive * grads[0], by_query * grads[0], by_negative * grads[0], None, None, None
 
 
 class _MarginL1(torch.autograd.Function):
