@@ -18,12 +18,13 @@ def movies(work: Path, preset: str, nights: int = 1, full: bool = False, entitie
     return folder
 
 
-def store_of(work: Path, preset: str, nights: int = 1) -> Path:
-    """A store holding the graph and its nights; made if it is not there yet."""
-    folder = movies(work, preset, nights)
-    store = work / f"{preset}-{nights}-store"
+def store_of(work: Path, preset: str, nights: int = 1, entities: int | None = None, held_out: int = 0) -> Path:
+    """A store holding the graph and its nights, with as many valid and test triples; made if it is not there yet."""
+    folder = movies(work, preset, nights, entities=entities)
+    store = work / f"{folder.name}{f'-{held_out}' if held_out else ''}-store"
     sources = [folder / "snapshot-000.tsv", *sorted(folder.glob("night-*.changes"))]
     present = len(api.log(store)["versions"]) if store.exists() else 0
-    for source in sources[present:]:
-        api.ingest(store, source)
+    for number, source in enumerate(sources[present:], present):
+        wanted = held_out if held_out and not number else None
+        api.ingest(store, source, valid=wanted, test=wanted)
     return store

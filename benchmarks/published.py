@@ -15,6 +15,7 @@ from dkge_dist.store.manifest import ModelManifest
 from dkge_dist.store.store import Store
 
 SOURCE = Path(os.environ.get(DATA, "")) / "YAGO-3SP"
+DBPEDIA = Path(os.environ.get(DATA, "")) / "DBpedia-3SP"
 TIME_LIMIT = "train.max_seconds=1800"
 """Of a training from scratch. One word for all benchmarks, so that they find each other's models."""
 
@@ -25,9 +26,9 @@ def add_source(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def published_store(arguments: argparse.Namespace, snapshots: int = 1) -> Path:
-    """A store holding the first snapshots of the source; made if it is not there yet."""
-    source: Path = arguments.source
+def published_store(arguments: argparse.Namespace, snapshots: int = 1, source: Path | None = None) -> Path:
+    """A store holding the first snapshots of the source (--source by default); made if it is not there yet."""
+    source = source or arguments.source
     if not (source / "snapshot1").is_dir():
         raise SystemExit(f"{source}: no snapshot1 there; set {DATA}, or name the folder of a data set with --source")
     store: Path = arguments.work / f"{source.name}-store"

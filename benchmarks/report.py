@@ -112,6 +112,7 @@ def publish(
     if arguments.json:
         print(json.dumps(report))
         return
+    print(report["command"])
     width = max(len(figure) for figure in asked)
     for figure, (measured, limit) in asked.items():
         shown = f"{measured:,.3f}" if isinstance(measured, float) else f"{measured:,}"

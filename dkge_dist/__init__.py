@@ -8,6 +8,7 @@
     dkge.train("store")                              # Snapshot -> model version
     dkge.evaluate("store")                           # -> link prediction on held-out triples
     dkge.answer("store", "tt0000010", "director")    # -> the best answers
+    dkge.evidence_table("store")                     # -> what supports which relation, and how strongly
     dkge.open_version("store")["entities/joint"]     # -> vectors as a zarr array, read lazily
     dkge.log("store"); dkge.check("store")
 
@@ -40,6 +41,7 @@ __all__ = [
     "check",
     "diff",
     "evaluate",
+    "evidence_table",
     "export",
     "gc",
     "ingest",

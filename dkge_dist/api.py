@@ -239,6 +239,19 @@ def answer(
     return report if batch is not None else {**report.pop("questions")[0], **report}
 
 
+def evidence_table(store: PathLike, *, version: str | None = None, relation: str | None = None, top: int = 5) -> Report:
+    """What the evidence of a model says of every relation, or of one: what supports it, and what counts how much.
+
+    `links` are the `top` relations that join the same pairs, `paths` the two-step paths that do; `weights` are those of
+    every feature by side. Read from what the version keeps, without the graph.
+    """
+    from dkge_dist.jobs import evidence_table as job
+
+    if top < 1:
+        raise UsageError(f"--top {top}: at least one of each kind")
+    return job.evidence_table(Store.open(store), version, relation, top)
+
+
 def export(
     store: PathLike,
     out: PathLike,

@@ -94,3 +94,9 @@ def test_answers_and_evaluations_in_this_process_import_no_ray(store: Path) -> N
         dkge_dist.train(store, settings=["model.dim=4", "train.max_epochs=1", "threads=1"])
     script = f"import dkge_dist; dkge_dist.answer({str(store)!r}, 'title1', 'actor')"
     assert "ray" not in imported(script)
+
+
+def test_the_table_of_evidence_imports_neither_torch_nor_ray(store: Path) -> None:
+    if not any(line["kind"] == "model" for line in dkge_dist.log(store)["versions"]):
+        dkge_dist.train(store, settings=["model.dim=4", "train.max_epochs=1", "threads=1"])
+    assert imported(f"import dkge_dist; dkge_dist.evidence_table({str(store)!r})") == set()

@@ -1,4 +1,4 @@
-"""Commands that ask a model: metrics, answers, and its vectors for other programs."""
+"""Commands that ask a model: metrics, answers, its evidence, and its vectors for other programs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from dkge_dist.cli.options import Address, Json, ModelVersion, NoEvidence, Shards, StorePath, Wait
 from dkge_dist.cli.output import emit
-from dkge_dist.cli.render import render_answers, render_evaluation, render_exported
+from dkge_dist.cli.render import render_answers, render_evaluation, render_evidence, render_exported
 from dkge_dist.types import UsageError
 
 
@@ -73,6 +73,20 @@ def answer(
         version=version, batch=batch, shards=shards, address=address, wait_seconds=wait,
     )  # fmt: skip
     emit(report, as_json, render_answers)
+
+
+def evidence(
+    store: StorePath,
+    version: ModelVersion = None,
+    relation: Annotated[str | None, typer.Option(help="Only this relation.")] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many relations and paths that support one.")] = 5,
+    as_json: Json = False,
+) -> None:
+    """What the graph says for answers: what supports each relation, and how strongly each kind of evidence counts."""
+    from dkge_dist import api
+
+    report = api.evidence_table(store, version=version, relation=relation, top=top)
+    emit(report, as_json, render_evidence)
 
 
 def export(

@@ -140,6 +140,39 @@ def render_answers(report: dict[str, Any]) -> None:
         print_table(["  answer", "score", ""], lines)
 
 
+def render_evidence(report: dict[str, Any]) -> None:
+    """Two tables: what supports each relation, and the weights by side; then what the columns of weights mean."""
+    fitted = f", fitted on {report['fitted_on']} triples" if report["fitted_on"] else ""
+    print(f"evidence of version {report['version']} for {report['snapshot']!r}{fitted}")
+    supports, weights = [], []
+    for found in report["relations"]:
+        name = found["relation"]
+        lines = [(_format_link(link), link["confidence"], link["pairs"], link["of"]) for link in found["links"]]
+        lines += [(_format_path(path), path["confidence"], path["pairs"], path["of"]) for path in found["paths"]]
+        for text, confidence, pairs, of in lines or [("nothing", None, None, None)]:
+            shown = "-" if confidence is None else f"{confidence:.3f}"
+            supports.append([name, text, shown, pairs, of])
+            name = ""
+        for side in ("tail", "head"):
+            own = f"{found['own_entity']:.1f}"
+            values = [f"{found['weights'][side][feature]:.2f}" for feature in report["features"]]
+            weights.append([found["relation"] if side == "tail" else "", f"{side}s", *values, own])
+    print_table(["relation", "supported by", "confidence", "pairs", "of"], supports)
+    print("of the pairs that the supporting relation or path joins, so many have the relation too")
+    print()
+    print_table(["relation", "asked for", *report["features"], "own entity"], weights)
+    print()
+    print_table(["weight", "of what"], [*report["features"].items(), ("own entity", report["own_entity"])])
+
+
+def _format_link(link: dict[str, Any]) -> str:
+    return str(link["relation"]) if link["direction"] == "same" else f"{link['relation']} (reversed)"
+
+
+def _format_path(path: dict[str, Any]) -> str:
+    return f"{path['first']} → {path['second']}"
+
+
 def render_exported(report: dict[str, Any], out: Path) -> None:
     """Which vectors were written, and how many."""
     sizes = {name: report[name] for name in ("entities", "relations", "dim")}

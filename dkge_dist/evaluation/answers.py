@@ -8,7 +8,7 @@ import numpy as np
 
 from dkge_dist.evaluation.link_prediction import JointEmbedding, among
 from dkge_dist.evidence.questions import Questions
-from dkge_dist.evidence.scores import Evidence, ScoredCandidates
+from dkge_dist.evidence.scores import Evidence, ScoredCandidates, combined_score
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.kernels.triples import pack
 from dkge_dist.types import OFFSET, ROW, Array, Split
@@ -28,7 +28,8 @@ def answer(
     query = embedding.queries(questions)
     known_answers = _scored(embedding, questions, query, known, evidence)
     found = evidence.candidates(questions) if evidence is not None else ScoredCandidates.none(questions.count)
-    own = -embedding.entities.distances(query, found.indptr, found.rows) + found.scores
+    near_by_heart = evidence.weights.near if evidence is not None else -np.inf
+    own = combined_score(embedding.entities.distances(query, found.indptr, found.rows), found.scores, near_by_heart)
     lists = [found.rows[found.indptr[i] : found.indptr[i + 1]] for i in range(questions.count)]
     # So many that enough are left when known ones and those with evidence are taken out.
     more = max((known[i].shape[0] + lists[i].shape[0] for i in range(questions.count)), default=0)
@@ -50,9 +51,11 @@ def _scored(
     indptr = np.zeros(questions.count + 1, OFFSET)
     np.cumsum([some.shape[0] for some in rows], out=indptr[1:])
     every = np.concatenate([np.empty(0, ROW), *rows]).astype(ROW)
-    scores = -embedding.entities.distances(query, indptr, every)
+    distances = embedding.entities.distances(query, indptr, every)
+    scores = -distances
     if evidence is not None:
-        scores += evidence.of(questions.take(np.repeat(np.arange(questions.count), np.diff(indptr))), every)
+        repeated = questions.take(np.repeat(np.arange(questions.count), np.diff(indptr)))
+        scores = combined_score(distances, evidence.of(repeated, every), evidence.weights.near)
     parts = [slice(indptr[i], indptr[i + 1]) for i in range(questions.count)]
     return [_best(every[part], scores[part], every.shape[0]) for part in parts]
 

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from dkge_dist.evidence.questions import Questions
-from dkge_dist.evidence.scores import Evidence, ScoredCandidates
+from dkge_dist.evidence.scores import Evidence, ScoredCandidates, combined_score
 from dkge_dist.kernels.csr import Adjacency, incoming, outgoing
 from dkge_dist.kernels.ranks import (
     FilteredCandidates,
@@ -86,10 +86,14 @@ def known_triples(splits: tuple[Triples, Triples, Triples], protocol: Protocol) 
 
 
 class SideEvidence(NamedTuple):
-    """Of the questions for one side: the candidates with evidence, and E of the true answers."""
+    """Of the questions for one side: the candidates with evidence, and E of the true answers.
+
+    `near` is the distance below which evidence counts less.
+    """
 
     candidates: ScoredCandidates
     truth: Array
+    near: float
 
 
 def find_evidence(evidence: Evidence, triples: Triples) -> tuple[SideEvidence, SideEvidence]:
@@ -97,7 +101,8 @@ def find_evidence(evidence: Evidence, triples: Triples) -> tuple[SideEvidence, S
     sides = []
     for asks_tail, true in ((True, triples.tail), (False, triples.head)):
         questions = Questions.of(triples, asks_tail)
-        sides.append(SideEvidence(evidence.candidates(questions), evidence.of(questions, true)))
+        near = evidence.weights.near
+        sides.append(SideEvidence(evidence.candidates(questions), evidence.of(questions, true), near))
     return sides[0], sides[1]
 
 
@@ -166,9 +171,10 @@ def _sides(
     for number, (query, true) in enumerate(((head + relation, tail), (tail - relation, head))):
         distance = distances_between(query, true)
         if evidence is None:
-            yield _Side(query, -distance, ScoredCandidates.none(triples.count))
+            yield _Side(query, -distance, ScoredCandidates.none(triples.count), -np.inf)
         else:
-            yield _Side(query, evidence[number].truth - distance, evidence[number].candidates)
+            candidates, truth, near = evidence[number]
+            yield _Side(query, combined_score(distance, truth, near), candidates, near)
 
 
 @dataclass(frozen=True)
@@ -178,6 +184,7 @@ class _Side:
     query_QD: Array
     score_Q: Array
     evidence: ScoredCandidates
+    near: float
 
     def compete(self, embedding: JointEmbedding, removed: FilteredCandidates) -> tuple[Array, Array]:
         """How many candidates score higher than the true answer of each question, and how many as high."""
@@ -190,7 +197,8 @@ class _Side:
 
     def compare(self, embedding: JointEmbedding, rivals: ScoredCandidates) -> tuple[Array, Array]:
         """The same for given candidates, one by one."""
-        own = rivals.scores - embedding.entities.distances(self.query_QD, rivals.indptr, rivals.rows)
+        distance = embedding.entities.distances(self.query_QD, rivals.indptr, rivals.rows)
+        own = combined_score(distance, rivals.scores, self.near)
         question, count = rivals.question, self.score_Q.shape[0]
         true = self.score_Q[question]
         return (

@@ -83,7 +83,7 @@ class Validation:
         """The same candidates as indices, without those that are not in the sample."""
         here, indices = self._here(side.candidates.rows)
         kept = side.candidates.take(here)
-        return SideEvidence(ScoredCandidates(kept.indptr, indices, kept.scores), side.truth)
+        return SideEvidence(ScoredCandidates(kept.indptr, indices, kept.scores), side.truth, side.near)
 
     def measure(self, entities: Array, relations: Array) -> dict[str, float]:
         """Metrics by o* of the entities `rows` and of all relations; none if there is nothing to rank."""

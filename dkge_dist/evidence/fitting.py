@@ -7,12 +7,13 @@ vectors: those have seen the triples.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from dkge_dist.evidence.fit import Distances, FitProblem, fit_problem, fit_weights, fitting_half
+from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.evidence.walks import GraphEvidence, WalkLimits
 from dkge_dist.evidence.weights import EvidenceWeights
@@ -33,13 +34,14 @@ def validation_half(graph: TrainingGraph) -> Triples:
 
 @dataclass(frozen=True)
 class EvidenceFitting:
-    """The evidence of a graph with the triples that θ is fitted on."""
+    """The evidence of a graph with the triples that θ is fitted on, and a sample of the train triples."""
 
     graph: GraphEvidence
     problem: FitProblem
     fitted_on: Literal["valid", "train"]
     relations: int
     prior: EvidenceWeights
+    train: Triples
 
     @staticmethod
     def of(graph: TrainingGraph, limits: WalkLimits) -> EvidenceFitting:
@@ -54,7 +56,8 @@ class EvidenceFitting:
         known = canonical(Triples.concat([graph.train, graph.valid]))
         problem = fit_problem(evidence, triples, known, graph.entities, limits.seed)
         prior = fit_weights(problem, graph.relation_rows, None)
-        return EvidenceFitting(evidence, problem, fitted_on, graph.relation_rows, prior)
+        some = graph.train.take(np.unique(rng.integers(0, graph.train.count, FIT_TRIPLES)))
+        return EvidenceFitting(evidence, problem, fitted_on, graph.relation_rows, prior, some)
 
     @property
     def before(self) -> Evidence:
@@ -63,6 +66,9 @@ class EvidenceFitting:
 
     def after(self, distances: Distances) -> Evidence:
         """Evidence beside the vectors that were learnt."""
-        if self.fitted_on == "train":
-            return self.before
-        return Evidence(self.graph, fit_weights(self.problem, self.relations, distances))
+        weights = self.prior
+        if self.fitted_on == "valid":
+            weights = fit_weights(self.problem, self.relations, distances)
+        questions = Questions.of(self.train, asks_tail=True)
+        learnt = distances(questions, np.arange(self.train.count + 1), self.train.tail)
+        return Evidence(self.graph, replace(weights, near=float(np.median(learnt))))

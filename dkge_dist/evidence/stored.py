@@ -21,7 +21,7 @@ def to_arrays(evidence: Evidence) -> dict[str, Array]:
     return {
         "weights.relation": weights.relation_2RJ,
         "weights.common": weights.common_2J,
-        "weights.scale": np.array([weights.scale]),
+        "weights.scale": np.array([weights.scale, weights.near]),
         "counts.pairs": counts.pairs,
         "counts.loops": counts.loops,
         "counts.codes": counts.codes,
@@ -37,7 +37,8 @@ def weights_of(arrays: Mapping[str, Array]) -> EvidenceWeights:
     relation, common = arrays["weights.relation"], arrays["weights.common"]
     if relation.ndim != 3 or relation.shape[::2] != (2, len(FEATURES)) or common.shape != (2, len(FEATURES)):
         raise DkgeError(f"weights of evidence of the shapes {relation.shape} and {common.shape}: not of this program")
-    return EvidenceWeights(relation, common, float(arrays["weights.scale"][0]))
+    scale, near = arrays["weights.scale"].tolist()
+    return EvidenceWeights(relation, common, scale, near)
 
 
 def counts_of(arrays: Mapping[str, Array]) -> RelationCounts:

@@ -15,12 +15,13 @@ class EvidenceWeights:
     """`relation_2RJ` by side (0: tails, 1: heads), relation row and feature; `common_2J` for relations beyond it.
 
     In units of the distance f, so that −f + θ·φ is the score. `scale` is what f was multiplied by in the likelihood:
-    scores times it are logits.
+    scores times it are logits. Below the distance `near` vectors know a triple by heart, and evidence counts less.
     """
 
     relation_2RJ: Array
     common_2J: Array
     scale: float
+    near: float = -np.inf
 
     @staticmethod
     def zeros(relations: int) -> EvidenceWeights:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 
 from dkge_dist.kernels.csr import Adjacency, entry, locate, lower_bound
-from dkge_dist.kernels.evidence.counts import joint_code
 from dkge_dist.kernels.jit import as_readonly, kernel, subkernel
 from dkge_dist.types import OFFSET, ROW, Array, Triples
 
@@ -136,40 +135,6 @@ def known_among(
             numbers.stamp, as_readonly(column), known,
         )  # fmt: skip
     return known
-
-
-@kernel
-def _mask_linked(lists, codes, rows, relations, mark, number, stamp, column, mask):  # type: ignore[no-untyped-def]
-    for direction in range(2):
-        for i in range(rows.shape[0]):
-            patched, begin, end = locate(lists[direction], rows[i])
-            for k in range(begin, end):
-                code = entry(lists[direction], patched, k)
-                other = code >> 32
-                if mark[other] != stamp or column[number[other]] < 0:
-                    continue
-                joint = joint_code(relations[i], code & 0xFFFFFFFF, direction)
-                at = np.searchsorted(codes, joint)
-                if at < codes.shape[0] and codes[at] == joint:
-                    mask[i, column[number[other]]] = True
-
-
-def mask_linked(
-    mask: Array, lists: tuple[Adjacency, Adjacency], rows: Array, relations: Array, codes: Array, distinct: Array,
-    shared: Array, numbers: RowNumbering,
-) -> None:  # fmt: skip
-    """Mark in a mask of (row, relation) by `shared` numbers those that a supporting relation links to the row.
-
-    `lists` lead from the rows along the asked relation and against it; `codes` are the sorted codes of relations that
-    join a common pair (see `kernels.evidence.counts`).
-    """
-    if shared.shape[0]:
-        column = np.full(distinct.shape[0], -1, ROW)
-        column[shared] = np.arange(shared.shape[0])
-        _mask_linked(
-            lists, as_readonly(codes), as_readonly(rows, ROW), as_readonly(relations, ROW), numbers.mark,
-            numbers.numbers, numbers.stamp, as_readonly(column), mask,
-        )  # fmt: skip
 
 
 def bernoulli_head_chance(head: Array, relation: Array, tail: Array, relations: int) -> Array:

@@ -6,16 +6,15 @@ In: positions of train triples and a random generator. Out: a `Batch`. No vector
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Generic, Literal, Protocol, TypeVar
+from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from dkge_dist.evidence.counts import RelationCounts
 from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.graph.topology import Topology
 from dkge_dist.graph.training_graph import TrainingGraph
-from dkge_dist.kernels.batches import RowNumbering, bernoulli_head_chance, corrupt, known_among, links, mask_linked
+from dkge_dist.kernels.batches import RowNumbering, bernoulli_head_chance, corrupt, known_among, links
 from dkge_dist.kernels.csr import list_sizes
 from dkge_dist.learning.contexts import HiddenPairs
 from dkge_dist.types import OFFSET, ROW, Array, Triples
@@ -35,10 +34,9 @@ class Batch(Generic[Objects]):
 
     `shared`: numbers of entities that serve every positive on both sides. `known_tail_mask` and `known_head_mask`
     (positives × shared) mark those that make a known triple; `log_weight` is the logarithm of how many entities each of
-    them stands for. `tail_offset` and `head_offset` are the evidence that the logit of a positive begins with, and
-    `own_is_negative` where the question's own entity is no answer: it then competes too. `denied` positives are no
-    triples any more, and are pushed away. Otherwise `negative` is one
-    entity a positive and `corrupts_head` says which side it replaces.
+    them stands for. `tail_offset` and `head_offset` are the evidence that the logit of a positive begins with;
+    `denied` positives are no triples any more, and are pushed away.
+    Otherwise `negative` is one entity a positive and `corrupts_head` says which side it replaces.
     """
 
     entities: Objects
@@ -52,7 +50,6 @@ class Batch(Generic[Objects]):
     known_head_mask: Array
     tail_offset: Array
     head_offset: Array
-    own_is_negative: Array
     denied: Array
     negative: Array
     corrupts_head: Array
@@ -120,17 +117,14 @@ class NegativeSampling:
         return weight.astype(np.float32)
 
 
-@dataclass(frozen=True)
-class EvidenceOffsets:
-    """What evidence says of the triples to learn: E of the tail and of the head of each, and where links support.
+class EvidenceOffsets(NamedTuple):
+    """What evidence says of the triples to learn: E of the tail and of the head of each.
 
-    Vectors that know it learn what the graph does not say already. Shared negatives that a supporting relation links to
-    a question's entity are masked: some of them are true, and vectors would learn by heart that they are not.
+    Vectors that are told learn what the graph does not say already.
     """
 
     tail: Array
     head: Array
-    supports: RelationCounts
 
     @staticmethod
     def of(evidence: Evidence, triples: Triples, share: float) -> EvidenceOffsets:
@@ -139,7 +133,7 @@ class EvidenceOffsets:
             np.float32(share) * np.maximum(evidence.of(Questions.of(triples, asks_tail), answers), 0)
             for asks_tail, answers in ((True, triples.tail), (False, triples.head))
         )
-        return EvidenceOffsets(tail, head, evidence.graph.counts)
+        return EvidenceOffsets(tail, head)
 
 
 class BatchMaker(Generic[Objects]):
@@ -195,8 +189,8 @@ class BatchMaker(Generic[Objects]):
         head, tail, negative = numbers[:count], numbers[count : 2 * count], numbers[2 * count :]
         none = np.empty(0, OFFSET)
         shared, negative = (np.unique(negative), none) if is_shared else (none, negative)
-        tail_mask, head_mask = self._masks(triples, rows, shared)
-        tail_offset, head_offset, own_is_negative = self._evidence(triples, positions[mine])
+        known = (rows, shared, self._entity_numbers)
+        tail_offset, head_offset = self._offsets(positions[mine])
         return Batch(
             entities=self.entities.batch(rows, self._targets(whole.take(~denied), rng)),
             relations=self.relations.batch(relation_rows),
@@ -205,43 +199,22 @@ class BatchMaker(Generic[Objects]):
             tail=tail,
             shared=shared,
             log_weight=self.negatives.log_weights(topology, rows[shared]),
-            known_tail_mask=tail_mask,
-            known_head_mask=head_mask,
+            known_tail_mask=known_among(topology.outgoing, triples.head, triples.relation, *known),
+            known_head_mask=known_among(topology.incoming, triples.tail, triples.relation, *known),
             tail_offset=tail_offset,
             head_offset=head_offset,
-            own_is_negative=own_is_negative,
             denied=denied[mine],
             negative=negative,
             corrupts_head=side == 0,
         )
 
-    def _masks(self, triples: Triples, rows: Array, shared: Array) -> tuple[Array, Array]:
-        """Which shared negatives are none for a positive, among tails and among heads."""
-        topology, shared_among = self.entities.topology, (rows, shared, self._entity_numbers)
-        sides = (
-            (triples.head, topology.outgoing, topology.incoming),
-            (triples.tail, topology.incoming, topology.outgoing),
-        )
-        masks = []
-        for entity, ahead, behind in sides:
-            mask = known_among(ahead, entity, triples.relation, *shared_among)
-            if self.offsets is not None:
-                mask_linked(mask, (ahead, behind), entity, triples.relation, self.offsets.supports.codes, *shared_among)
-            masks.append(mask)
-        return masks[0], masks[1]
-
-    def _evidence(self, triples: Triples, positions: Array) -> tuple[Array, Array, Array]:
-        """(offset of the tail, of the head, whether the own entity is a negative) of each positive."""
-        if self.offsets is None:
-            none = np.zeros(triples.count, np.float32)
-            return none, none, np.zeros(triples.count, np.bool_)
-        # A question whose own entity is a known answer is seldom, and learns nothing wrong without that negative.
-        own = self.offsets.supports.loops[triples.relation] == 0
-        # What was deleted is denied by its vectors alone, whatever evidence still says for it.
-        learnt = positions < self.triples.count
-        tail, head = (np.zeros(triples.count, np.float32) for _ in range(2))
-        tail[learnt], head[learnt] = (side[positions[learnt]] for side in (self.offsets.tail, self.offsets.head))
-        return tail, head, own
+    def _offsets(self, positions: Array) -> tuple[Array, Array]:
+        """E of the tails and heads. What was deleted is denied by its vectors, whatever evidence still says for it."""
+        tail, head = np.zeros((2, positions.shape[0]), np.float32)
+        if self.offsets is not None:
+            learnt = np.flatnonzero(positions < self.triples.count)
+            tail[learnt], head[learnt] = (side[positions[learnt]] for side in self.offsets)
+        return tail, head
 
     def _targets(self, triples: Triples, rng: np.random.Generator) -> HiddenPairs | None:
         """Pairs that only hidden triples of this batch link."""

@@ -109,7 +109,8 @@ def plan_update(
 ) -> UpdatePlan:
     """The plan for `diff`, which led to `graph`. `limit` bounds the triples of one object; 0 takes them all.
 
-    `deleted` triples are to be forgotten; `affected_by` context is the published definition of affected. Added triples of planned objects are always learnt.
+    `deleted` triples are to be forgotten; `affected_by` context is the published definition of affected. Added triples
+    of planned objects are always learnt.
     """
     entities = ObjectPlan(diff.emerging_entities, affected.entities(affected_by).astype(ROW), diff.removed_entities)
     relations = ObjectPlan(diff.emerging_relations, affected.relations(affected_by).astype(ROW), diff.removed_relations)

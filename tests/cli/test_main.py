@@ -18,7 +18,7 @@ from tests.graphs import lines, listing, movies, write_changes, write_tsv
 
 COMMANDS = (
     "synth", "ingest", "log", "diff", "check", "train", "update", "nightly", "rollback", "gc", "evaluate", "answer",
-    "export", "demo",
+    "evidence", "export", "demo",
 )  # fmt: skip
 
 

@@ -193,3 +193,47 @@ def test_counts_leave_out_zeros_and_what_is_no_number() -> None:
     assert render.format_counts({"bad_lines": 1200, "duplicates": 0, "files": ["x"], "share": 0.5}) == (
         "bad lines 1,200, share 0.5"
     )
+
+
+def test_evidence_shows_supports_and_weights_in_words(capsys: Shown) -> None:
+    weights = {"link": 1.5, "path": -0.25}
+    render.render_evidence(
+        {
+            "version": 4, "snapshot": "day 1", "fitted_on": "valid", "features": {"link": "a link", "path": "a path"},
+            "own_entity": "itself",
+            "relations": [
+                {
+                    "relation": "plays", "own_entity": -72.34, "weights": {"tail": weights, "head": weights},
+                    "links": [
+                        {"relation": "joined", "direction": "same", "confidence": 0.9, "pairs": 1800, "of": 2000},
+                        {"relation": "has", "direction": "opposite", "confidence": 0.5, "pairs": 1, "of": 2},
+                    ],
+                    "paths": [{"first": "a", "second": "b", "confidence": 0.25, "pairs": 10, "of": 20}],
+                },
+                {
+                    "relation": "born", "own_entity": -1.0, "weights": {"tail": weights, "head": weights},
+                    "links": [], "paths": [],
+                },
+            ],
+        }
+    )  # fmt: skip
+    assert capsys.readouterr().out == (
+        "evidence of version 4 for 'day 1', fitted on valid triples\n"
+        "relation  supported by    confidence  pairs     of\n"
+        "plays     joined          0.900       1,800  2,000\n"
+        "          has (reversed)  0.500           1      2\n"
+        "          a → b           0.250          10     20\n"
+        "born      nothing         -               -      -\n"
+        "of the pairs that the supporting relation or path joins, so many have the relation too\n"
+        "\n"
+        "relation  asked for  link  path   own entity\n"
+        "plays     tails      1.50  -0.25  -72.3\n"
+        "          heads      1.50  -0.25  -72.3\n"
+        "born      tails      1.50  -0.25  -1.0\n"
+        "          heads      1.50  -0.25  -1.0\n"
+        "\n"
+        "weight      of what\n"
+        "link        a link\n"
+        "path        a path\n"
+        "own entity  itself\n"
+    )

@@ -25,6 +25,11 @@ def joint_code(asked, other, direction):  # type: ignore[no-untyped-def]
     return (np.int64(asked) << 33) | (np.int64(other) << 1) | direction
 
 
+def split_joint_codes(codes: Array) -> tuple[Array, Array, Array]:
+    """(asked relation, other relation, direction) of some codes."""
+    return codes >> 33, (codes >> 1) & 0xFFFFFFFF, codes & 1
+
+
 @subkernel
 def _slot(codes, code):  # type: ignore[no-untyped-def]
     mask = np.uint64(codes.shape[0] - 1)

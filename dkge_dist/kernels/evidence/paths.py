@@ -24,6 +24,12 @@ def path_codes(relation: Array, first: Array, second: Array) -> Array:
     return (relation.astype(np.int64) << 2 * _BITS) | (first.astype(np.int64) << _BITS) | second.astype(np.int64)
 
 
+def split_path_codes(codes: Array) -> tuple[Array, Array, Array]:
+    """(relation, first step, second step) of some codes."""
+    mask = (1 << _BITS) - 1
+    return codes >> 2 * _BITS, (codes >> _BITS) & mask, codes & mask
+
+
 @subkernel
 def has_paths(counts, relation):  # type: ignore[no-untyped-def]
     """Does any path support the relation?"""

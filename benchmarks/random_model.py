@@ -1,0 +1,47 @@
+"""A model of a snapshot with random vectors and the evidence of the graph: a large store without a long training."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from dkge_dist.config import load_settings
+from dkge_dist.evidence.fitting import EvidenceFitting
+from dkge_dist.evidence.stored import to_arrays
+from dkge_dist.jobs.evidence import walk_limits
+from dkge_dist.jobs.graphs import training_graph
+from dkge_dist.model.dkge import Dkge
+from dkge_dist.store.models import ModelMetadata, publish_model, save_model
+from dkge_dist.store.store import Store
+from dkge_dist.store.tables import block_rows, save_table
+from dkge_dist.types import Field
+
+
+def publish_random_model(store: Store, snapshot: int, words: list[str]) -> int:
+    """The version of the model. Its weights of evidence are fitted as before a training, without vectors."""
+    began = time.perf_counter()
+    settings = load_settings(None, words)
+    manifest = store.snapshot_manifest(snapshot)
+    names = store.dictionaries(manifest)
+    graph = training_graph(store.snapshot(manifest), (names[0].digests, names[1].digests), settings)
+    fitting = EvidenceFitting.of(graph, walk_limits(settings))
+    rng, dim = np.random.default_rng(settings.seed), settings.model.dim
+    dense = Dkge(dim, settings.model.entity_layers, settings.model.relation_layers).state_dict()
+    metadata = ModelMetadata(
+        settings.model_dump(mode="json"),
+        {},
+        {"origin": "random", "epochs": 0, "evidence_fitted_on": fitting.fitted_on},
+        [],
+        to_arrays(fitting.before),
+    )
+    with store.storage.staging() as staging:
+        tables = []
+        for rows, block in ((graph.entity_rows, manifest.block_rows), (graph.relation_rows, None)):
+            values = rng.standard_normal((rows, dim), np.float32)
+            # One table serves as all three: equal parts are kept once.
+            entry = save_table(staging, values, block or block_rows(rows))
+            tables.append(dict.fromkeys(Field, entry))
+        arrays = {name: value.numpy() for name, value in dense.items()}
+        entry = save_model(staging, manifest.version, (tables[0], tables[1]), arrays, metadata)
+        return publish_model(store, entry, time.perf_counter() - began).version
