@@ -10,6 +10,10 @@ from dkge_dist.evidence.features import FEATURES
 from dkge_dist.types import Array
 
 
+NOWHERE = -1e30
+"""No distance is nearer: evidence counts in full everywhere."""
+
+
 @dataclass(frozen=True)
 class EvidenceWeights:
     """`relation_2RJ` by side (0: tails, 1: heads), relation row and feature; `common_2J` for relations beyond it.
@@ -21,7 +25,7 @@ class EvidenceWeights:
     relation_2RJ: Array
     common_2J: Array
     scale: float
-    near: float = -np.inf
+    near: float = NOWHERE
 
     @staticmethod
     def zeros(relations: int) -> EvidenceWeights:
