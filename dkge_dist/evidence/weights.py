@@ -9,7 +9,6 @@ import numpy as np
 from dkge_dist.evidence.features import FEATURES
 from dkge_dist.types import Array
 
-
 NOWHERE = -1e30
 """No distance is nearer: evidence counts in full everywhere."""
 
