@@ -127,11 +127,12 @@ def test_known_answers_do_not_compete(known: Triples) -> None:
 def test_a_sample_of_a_training_graph_follows_from_seed_and_stream() -> None:
     valid, train, _ = graph()
     made = graph_of_rows(to_list(train), ROWS + 5, RELATIONS, Sampling(1, 5, 1), valid=to_list(valid))
-    one = Validation.of(made, 10, 8, 7)
+    one = Validation.of(made, made.valid, 10, 8, 7)
     by_hand = Validation(made.valid, made.topology, made.entities, 10, 8, np.random.default_rng([7, SEED]))
     entities, relations = vectors(1)
     assert np.array_equal(one.rows, by_hand.rows)
     assert measured(one, entities, relations) == measured(by_hand, entities, relations)
     assert set(one.rows.tolist()) <= set(made.entities.tolist()), "only entities of the snapshot compete"
-    for other in (Validation.of(made, 10, 8, 8), Validation.of(made, 10, 8, 7, SEED + 1)):
+    others = (Validation.of(made, made.valid, 10, 8, 8), Validation.of(made, made.valid, 10, 8, 7, stream=SEED + 1))
+    for other in others:
         assert one.rows.tolist() != other.rows.tolist()
