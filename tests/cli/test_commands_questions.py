@@ -78,7 +78,7 @@ class TestEvaluate:
             ("e1\tr1\te2\ne1\tr11\te2\n", 1, ", line 2: no relation 'r11'; nearest: r1"),
             ("\n\n", 2, ": holds no triple"),
             (b"\xff\xfe", 2, ": not UTF-8: "),
-            (None, 2, ": No such file or directory"),
+            (None, 1, ": No such file or directory"),
         ],
     )
     def test_errors_in_a_file_of_triples_name_the_line(
