@@ -242,7 +242,7 @@ def test_no_learning_rate_of_its_own_for_dense_parameters(tmp_path: Path, text: 
         "train.valid_triples=0", "train.valid_candidates=0", "train.init_scale=0", "train.sampler=other",
         "train.loss=other", "train.optimizer=adam", "train.schedule=cosine", "train.hide_targets=maybe",
         "train.hide_targets=1.1",
-        "evidence.max_candidates=3", "evidence.max_neighbours=0", "evidence.offset=-1", "evidence.enabled=maybe",
+        "evidence.max_candidates=7", "evidence.max_neighbours=0", "evidence.offset=-1", "evidence.enabled=maybe",
         "model.dim=0", "model.entity_layers=4", "model.relation_layers=0", "seed=9223372036854775808", "threads=-1",
     ],
 )  # fmt: skip
