@@ -25,9 +25,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("split", ["valid", "test"])
 @pytest.mark.parametrize("protocol", ["paper", "filtered"])
 @pytest.mark.parametrize("with_evidence", [True, False])
-def test_it_ranks_the_split_by_the_protocol(
-    store: Path, split: str, protocol: Protocol, with_evidence: bool
-) -> None:
+def test_it_ranks_the_split_by_the_protocol(store: Path, split: str, protocol: Protocol, with_evidence: bool) -> None:
     """What was asked for at the top, and everything else below its name."""
     options = EvaluateOptions(split, None, protocol, with_evidence, ("relations", "categories"))
     report = evaluate(Store.open(store), LocalRuntime(), None, options, 1)
