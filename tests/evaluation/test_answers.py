@@ -8,20 +8,16 @@ from hypothesis import strategies as st
 
 from dkge_dist.evaluation.answers import answer, known_answers
 from dkge_dist.evaluation.link_prediction import JointEmbedding
-from dkge_dist.evidence.questions import Questions
+from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.tables.table import joint_table
 from dkge_dist.types import ROW
 from tests import reference
-from tests.strategies import to_triples
+from tests.evidence.building import dense_scores, every_question, limits, questions_of, rounded
+from tests.strategies import RandomGraph, related_graphs, to_triples
 
 ROWS, RELATIONS = 30, 3
-
-
-def questions_of(asked: list[tuple[int, int, bool]]) -> Questions:
-    entity, relation, asks_tail = zip(*asked, strict=True)
-    return Questions(np.array(entity, ROW), np.array(relation, ROW), np.array(asks_tail, bool))
 
 
 @settings(max_examples=40)
@@ -46,6 +42,35 @@ def test_the_nearest_candidates_of_each_question(asked: list[tuple[int, int, boo
         others = reference.nearest(query, entities, (alive & ~is_known).tolist(), top)
         for mine, expected in zip(found[number], (facts, others), strict=True):
             assert list(zip(mine.rows.tolist(), (-mine.scores).tolist(), strict=True)) == expected
+
+
+@settings(max_examples=60)
+@given(
+    graph=related_graphs(max_rows=12, max_triples=40), bounds=limits, top=st.integers(1, 15), seed=st.integers(0, 999)
+)
+def test_with_evidence_the_best_are_those_of_scoring_everything(
+    graph: RandomGraph, bounds: WalkLimits, top: int, seed: int
+) -> None:
+    """Known facts apart: they are scored as if their triples were not there."""
+    rng = np.random.default_rng(seed)
+    entities, relations = (rng.integers(-2, 3, (n, 3)).astype(np.float32) for n in (graph.rows, graph.relations))
+    evidence = rounded(graph.triples, graph.rows, graph.relations, bounds, seed)
+    asked = [every_question(graph)[i] for i in rng.integers(0, 2 * graph.rows * graph.relations, 5)]
+    alive = np.flatnonzero(rng.random(graph.rows) < 0.8).astype(ROW)
+    none = np.empty((0, 3), int)
+    held_out = rng.integers(0, [graph.rows, graph.relations, graph.rows], (6, 3)) if seed % 2 else none
+    splits = (graph.triples, [tuple(line) for line in held_out.tolist()], [])
+    snapshot = Snapshot.full(tuple(canonical(to_triples(part)) for part in splits), graph.rows, graph.relations)
+    questions = questions_of(asked)
+    known = known_answers(snapshot, questions)
+    found = answer(JointEmbedding(joint_table(entities), relations, alive), questions, top, known, evidence)
+    for number, question in enumerate(asked):
+        scores = dense_scores((entities, relations), evidence, question)
+        others = np.setdiff1d(alive, known[number])
+        for mine, rows, count in zip(found[number], (known[number], others), (graph.rows, top), strict=True):
+            order = sorted(rows.tolist(), key=lambda row: (-scores[row], row))[:count]
+            assert mine.rows.tolist() == order
+            assert mine.scores.tolist() == scores[order].tolist()
 
 
 def test_a_score_is_that_of_the_triple_that_the_answer_makes() -> None:

@@ -68,3 +68,38 @@ def scored(
     """Evidence under random weights."""
     graph = evidence_of(triples, rows, relations, bounds or WalkLimits(5, 4, 40))
     return Evidence(graph, weights_of(relations, seed))
+
+
+class RoundedEvidence(Evidence):
+    """In whole numbers, as the distances of whole vectors are: everything ties with everything."""
+
+    def _weigh(self, questions: Questions, number: Array, values: Array) -> Array:
+        return np.round(super()._weigh(questions, number, values))
+
+    def of_own(self, questions: Questions) -> Array:
+        return np.round(super().of_own(questions) / 10)
+
+
+def rounded(
+    triples: Iterable[Triple], rows: int, relations: int, bounds: WalkLimits | None = None, seed: int = 0
+) -> RoundedEvidence:
+    """Evidence under random weights, rounded."""
+    made = scored(triples, rows, relations, bounds, seed)
+    return RoundedEvidence(made.graph, made.weights)
+
+
+def dense_scores(vectors: tuple[Array, Array], evidence: Evidence | None, question: tuple[int, int, bool]) -> Array:
+    """s of every entity as an answer to one question, from all distances and all evidence."""
+    (entities, relations), (entity, relation, asks_tail) = vectors, question
+    query = entities[entity] + (1 if asks_tail else -1) * relations[relation]
+    rows = entities.shape[0]
+    scores: Array = -np.abs(query - entities).sum(1)
+    if evidence is not None:
+        scores = scores + evidence.of(questions_of([question] * rows), np.arange(rows, dtype=ROW))
+    return scores
+
+
+def dense_rank(scores: Array, true: int, removed: Iterable[int], alive: Iterable[int]) -> float:
+    """The rank of one answer among those alive that are not removed; ties get the mean of best and worst."""
+    others = [scores[row] for row in set(alive) - set(removed) - {true}]
+    return 1 + sum(score > scores[true] for score in others) + sum(score == scores[true] for score in others) / 2
