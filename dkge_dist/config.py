@@ -44,11 +44,11 @@ class EvidenceSettings(Section):
     """What the graph itself says for an answer. They belong to the model version. `evidence=false` turns it off."""
 
     enabled: Annotated[bool, Field(description="learn with evidence, rank and answer by it")] = True
-    max_candidates: Annotated[int, Field(ge=4, le=1_000_000, description="of a question that may have evidence")] = 1000
+    max_candidates: Annotated[int, Field(ge=8, le=1_000_000, description="of a question that may have evidence")] = 1000
     max_neighbours: Annotated[int, Field(ge=1, le=4096, description="of an entity that walks go to, a sample")] = 64
     offset: Annotated[
-        float, Field(ge=0, le=10, description="share of its evidence that a positive is given while vectors learn")
-    ] = 0.6
+        float, Field(ge=0, le=100, description="logit that a certain link gives a positive while vectors learn")
+    ] = 7.0
 
 
 class TrainSettings(Section):

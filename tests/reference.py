@@ -295,16 +295,17 @@ def count_closer(
 
 
 def softmax_loss(
-    query: np.ndarray, candidates: np.ndarray, positive: np.ndarray, known: np.ndarray, logq: np.ndarray, margin: float
-) -> list[np.ndarray]:
-    """Loss of each query and the gradients of their sum by positive, query and candidates, in 64 bits."""
+    query: np.ndarray, candidates: np.ndarray, positive: np.ndarray, own: np.ndarray, known: np.ndarray,
+    logq: np.ndarray, margin: float,
+) -> list[np.ndarray]:  # fmt: skip
+    """Loss of each query and the gradients of their sum by positive, own entity, query and candidates, in 64 bits."""
     difference = query[:, None].astype(np.float64) - candidates[None].astype(np.float64)
     weight = np.where(known, 0.0, np.exp(logq.astype(np.float64) - np.abs(difference).sum(-1)))
-    own = np.exp(-positive.astype(np.float64) - margin)
-    total = own + weight.sum(1)
+    true, itself = np.exp(-positive.astype(np.float64) - margin), np.exp(-own.astype(np.float64))
+    total = true + itself + weight.sum(1)
     share = weight / total[:, None]
     by_pair = -share[..., None] * np.sign(difference)
-    return [np.log(total / own), 1 - own / total, by_pair.sum(1), -by_pair.sum(0)]
+    return [np.log(total / true), 1 - true / total, -itself / total, by_pair.sum(1), -by_pair.sum(0)]
 
 
 def margin_loss(

@@ -60,3 +60,20 @@ def evolutions(draw: st.DrawFn, max_rows: int = 14, max_relations: int = 4, max_
 def digests(count: int, seed: int = 0) -> np.ndarray:
     """Label digests: any distinct 64-bit numbers will do."""
     return np.random.default_rng(seed).integers(0, 2**64, count, np.uint64)
+
+
+@st.composite
+def related_graphs(draw: st.DrawFn, max_rows: int = 9, max_relations: int = 3, max_triples: int = 24) -> RandomGraph:
+    """Graphs whose relations say something of each other.
+
+    Some triples stand again under a near-duplicate relation, some reversed under an inverse one, some reversed under
+    their own: a symmetric one.
+    """
+    graph = draw(graphs(max_rows, max_relations, max_triples))
+    duplicate, inverse = graph.relations, graph.relations + 1
+    triples = list(graph.triples)
+    for head, relation, tail in graph.triples:
+        copies = [(head, duplicate, tail), (tail, inverse, head), (tail, relation, head)]
+        wanted = draw(st.integers(0, 7))
+        triples += [triple for bit, triple in enumerate(copies) if wanted >> bit & 1]
+    return RandomGraph(graph.rows, graph.relations + 2, triples)

@@ -161,7 +161,8 @@ def test_the_paper_preset_is_the_published_method() -> None:
     train = settings.train
     assert (train.sampler, train.loss, train.margin, train.negatives) == ("bernoulli", "margin", 10.0, 1)
     assert (train.optimizer, train.learning_rate, train.dense_learning_rate) == ("sgd", 0.005, None)
-    assert (train.schedule, train.init_scale, train.hide_targets) == ("constant", 1.0, False)
+    assert (train.schedule, train.init_scale, train.hide_targets) == ("constant", 1.0, 0.0)
+    assert not settings.evidence.enabled
     assert (train.batch_size, train.max_epochs) == (500, 800)
     assert train.patience > 0
 
@@ -240,6 +241,8 @@ def test_no_learning_rate_of_its_own_for_dense_parameters(tmp_path: Path, text: 
         "train.max_seconds=.nan", "train.checkpoint_seconds=-1", "train.checkpoint_seconds=.nan",
         "train.valid_triples=0", "train.valid_candidates=0", "train.init_scale=0", "train.sampler=other",
         "train.loss=other", "train.optimizer=adam", "train.schedule=cosine", "train.hide_targets=maybe",
+        "train.hide_targets=1.1",
+        "evidence.max_candidates=7", "evidence.max_neighbours=0", "evidence.offset=-1", "evidence.enabled=maybe",
         "model.dim=0", "model.entity_layers=4", "model.relation_layers=0", "seed=9223372036854775808", "threads=-1",
     ],
 )  # fmt: skip

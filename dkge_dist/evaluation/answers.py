@@ -9,6 +9,7 @@ import numpy as np
 from dkge_dist.evaluation.link_prediction import JointEmbedding, among
 from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.scores import Evidence, ScoredCandidates, combined_score
+from dkge_dist.evidence.weights import NOWHERE
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.kernels.triples import pack
 from dkge_dist.types import OFFSET, ROW, Array, Split
@@ -28,7 +29,7 @@ def answer(
     query = embedding.queries(questions)
     known_answers = _scored(embedding, questions, query, known, evidence)
     found = evidence.candidates(questions) if evidence is not None else ScoredCandidates.none(questions.count)
-    near_by_heart = evidence.weights.near if evidence is not None else -np.inf
+    near_by_heart = evidence.weights.near if evidence is not None else NOWHERE
     own = combined_score(embedding.entities.distances(query, found.indptr, found.rows), found.scores, near_by_heart)
     lists = [found.rows[found.indptr[i] : found.indptr[i + 1]] for i in range(questions.count)]
     # So many that enough are left when known ones and those with evidence are taken out.

@@ -17,6 +17,7 @@ from dkge_dist.evidence.scores import Evidence
 from dkge_dist.evidence.walks import GraphEvidence
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.kernels.csr import Adjacency, list_of
+from dkge_dist.kernels.evidence.lists import sample_without
 from dkge_dist.kernels.evidence.walks import COMPANY, LINK, PATH, SIMILAR
 
 EXAMPLES = 3
@@ -38,7 +39,7 @@ def explain(evidence: Evidence, question: Questions, candidate: int, names: Name
     entity, relation = int(question.entity[0]), int(question.relation[0])
     if candidate == entity:
         weight = float(evidence.of_own(question)[0])
-        loops = int(evidence.graph.counts.loops[relation])
+        loops = evidence.other_loops(question)[0]
         text = f"{loops} entities have {names[1].label(relation)} to themselves"
         return [{"kind": "self", "weight": round(weight, 6), "text": text}]
     values = evidence.graph.of_pairs(question, np.array([candidate]))
@@ -53,9 +54,9 @@ def explain(evidence: Evidence, question: Questions, candidate: int, names: Name
     }
     reasons = []
     for kind, texts in found.items():
-        weight = sum(weight_of.pop(feature) for feature in KINDS[kind])
         words = list(texts)
         if words:
+            weight = sum(weight_of.pop(feature) for feature in KINDS[kind])
             reasons.append({"kind": kind, "weight": round(weight, 6), "text": "; ".join(words)})
     reasons.sort(key=lambda reason: -reason["weight"])
     if not reasons:
@@ -100,7 +101,7 @@ class _Look:
         having = self._others(self.behind, self.candidate, self.relation) - {self.entity, self.candidate}
         yield from self._examples(
             (y, m)
-            for m in self._sample(self.entity, self.candidate)
+            for m in self._starts()
             for y in self._sample(m, self.entity)
             if y in having and self.candidate in self._others(self.thin_ahead, y, self.relation)
         )
@@ -118,7 +119,7 @@ class _Look:
     def similar(self) -> Iterator[str]:
         """Known answers that share a neighbour with this one."""
         count = 0
-        for y in self._sample(self.entity, self.candidate):
+        for y in self._starts():
             if y not in self._others(self.ahead, self.entity, self.relation):
                 continue
             for m in self._sample(y, self.entity):
@@ -129,7 +130,7 @@ class _Look:
     def paths(self) -> Iterator[str]:
         """Ways of two steps that lead to the candidate."""
         count = 0
-        for m in self._sample(self.entity, self.candidate):
+        for m in self._starts():
             for one in self._relations(self.ahead, self.entity, m):
                 for other in self._relations(self.thin_ahead, m, self.candidate):
                     if count < EXAMPLES:
@@ -137,8 +138,14 @@ class _Look:
                         first = self._fact(self.entity, one, m, self.asks_tail)
                         yield f"{first}, {self._fact(m, other, self.candidate, self.asks_tail)}"
 
+    def _starts(self) -> list[int]:
+        """The neighbours of the entity that walks for the candidate start with."""
+        limits = self.graph.kernel_limits
+        starts = sample_without(self.thin.neighbours, self.graph.digest, limits, self.entity, self.candidate)
+        return [int(row) for row in starts]
+
     def _sample(self, row: int, left_out: int) -> list[int]:
-        """The neighbours of a row that walks see when one of them is left out."""
+        """The neighbours of a row that walks go on to, but for where they came from."""
         rows: list[int] = list_of(self.thin.neighbours, row).tolist()
         return [other for other in rows if other != left_out]
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.scores import Evidence, ScoredCandidates, combined_score
+from dkge_dist.evidence.weights import NOWHERE
 from dkge_dist.kernels.csr import Adjacency, incoming, outgoing
 from dkge_dist.kernels.ranks import (
     FilteredCandidates,
@@ -171,7 +172,7 @@ def _sides(
     for number, (query, true) in enumerate(((head + relation, tail), (tail - relation, head))):
         distance = distances_between(query, true)
         if evidence is None:
-            yield _Side(query, -distance, ScoredCandidates.none(triples.count), -np.inf)
+            yield _Side(query, -distance, ScoredCandidates.none(triples.count), NOWHERE)
         else:
             candidates, truth, near = evidence[number]
             yield _Side(query, combined_score(distance, truth, near), candidates, near)

@@ -39,7 +39,7 @@ class RelationCounts:
     @staticmethod
     def of(topology: Topology, train: Triples, relations: int) -> RelationCounts:
         """Counted over canonical train triples."""
-        rows = topology.outgoing.indptr.shape[0] - 1
+        rows = 1 + max(int(train.head.max(initial=-1)), int(train.tail.max(initial=-1)))
         edges = np.linspace(0, rows, 8 * threads() + 1).astype(int)
 
         def part(at: int) -> tuple[Array, Array]:

@@ -32,6 +32,10 @@ FORGIVING = 0.6
 """q of the generalised cross entropy (1 − p^q) / q: between likelihood (0) and the chance of being first (1). An answer
 that evidence does not see counts less than one that it nearly puts first, as it does for reciprocal ranks."""
 
+LEAST_SCALE, GREATEST_SCALE = 0.01, 100.0
+"""The scale of distances stays within. Vectors that say nothing would bring it to 0 and, in units of their distance,
+evidence to infinity."""
+
 ITERATIONS = 300
 HALF_SEED = 0x68616C66
 FIT_STREAM = 11
@@ -154,10 +158,12 @@ def fit_weights(problem: FitProblem, relations: int, distances: Distances | None
         return loss.sum() + 0.5 * penalty, np.concatenate([by_common.ravel(), by_differs.ravel(), [last]])
 
     best = np.zeros(common_size + groups.shape[0] * width + 1)
+    bounds = [(None, None)] * (best.shape[0] - 1) + [(np.log(LEAST_SCALE), np.log(GREATEST_SCALE))]
     # The likelihood is concave, and brings the other objective near its best.
     for forgiving in (0.0, FORGIVING):
         options = {"maxiter": ITERATIONS}
-        best = minimize(objective, best, (forgiving,), jac=True, method="L-BFGS-B", options=options).x
+        found = minimize(objective, best, (forgiving,), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+        best = found.x
     common, differs = best[:common_size].reshape(2, width), best[common_size:-1].reshape(-1, width)
     scale = float(np.exp(best[-1])) if distances is not None else 1.0
     by_relation = np.repeat(common[:, None], relations, axis=1)

@@ -1,4 +1,4 @@
-"""Which triples fit θ and which judge a training. In: a training graph. Out: weights before and after it.
+"""Which triples fit θ and which judge a training. In: a training graph. Out: weights beside its vectors.
 
 Validation is halved by a hash of labels: one half fits, the other stops training and chooses settings. Without
 validation triples θ is fitted on train triples, whose own part in the graph does not count for them, and only without
@@ -16,7 +16,6 @@ from dkge_dist.evidence.fit import Distances, FitProblem, fit_problem, fit_weigh
 from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.evidence.walks import GraphEvidence, WalkLimits
-from dkge_dist.evidence.weights import EvidenceWeights
 from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.types import Triples
@@ -40,12 +39,11 @@ class EvidenceFitting:
     problem: FitProblem
     fitted_on: Literal["valid", "train"]
     relations: int
-    prior: EvidenceWeights
     train: Triples
 
     @staticmethod
     def of(graph: TrainingGraph, limits: WalkLimits) -> EvidenceFitting:
-        """Counted from nothing, and θ⁰ fitted: evidence without vectors."""
+        """Counted from nothing."""
         evidence = GraphEvidence.of(graph, limits)
         triples = graph.valid.take(np.flatnonzero(fitting_half(graph.valid, graph.digests)))
         fitted_on: Literal["valid", "train"] = "valid" if triples.count else "train"
@@ -55,20 +53,12 @@ class EvidenceFitting:
             triples = triples.take(np.sort(rng.choice(triples.count, FIT_TRIPLES, replace=False)))
         known = canonical(Triples.concat([graph.train, graph.valid]))
         problem = fit_problem(evidence, triples, known, graph.entities, limits.seed)
-        prior = fit_weights(problem, graph.relation_rows, None)
         some = graph.train.take(np.unique(rng.integers(0, graph.train.count, FIT_TRIPLES)))
-        return EvidenceFitting(evidence, problem, fitted_on, graph.relation_rows, prior, some)
+        return EvidenceFitting(evidence, problem, fitted_on, graph.relation_rows, some)
 
-    @property
-    def before(self) -> Evidence:
-        """Evidence while vectors are learnt."""
-        return Evidence(self.graph, self.prior)
-
-    def after(self, distances: Distances) -> Evidence:
+    def fitted(self, distances: Distances) -> Evidence:
         """Evidence beside the vectors that were learnt."""
-        weights = self.prior
-        if self.fitted_on == "valid":
-            weights = fit_weights(self.problem, self.relations, distances)
+        weights = fit_weights(self.problem, self.relations, distances if self.fitted_on == "valid" else None)
         questions = Questions.of(self.train, asks_tail=True)
         learnt = distances(questions, np.arange(self.train.count + 1), self.train.tail)
         return Evidence(self.graph, replace(weights, near=float(np.median(learnt))))

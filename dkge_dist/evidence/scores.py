@@ -87,16 +87,17 @@ class Evidence:
 
     def of_own(self, questions: Questions) -> Array:
         """E of the questions' own entities; a self loop that stands in train is not counted for itself."""
-        counts, relation = self.graph.counts, questions.relation
-        known = self._has_loop(questions)
-        loops = counts.loops[relation] - known
-        pairs = counts.pairs[relation] + loops
+        loops = self.other_loops(questions)
+        pairs = self.graph.counts.pairs[questions.relation] + loops
         scores: Array = SELF_WEIGHT * np.log((loops + 1) / (pairs + 2))
         return scores.astype(np.float32)
 
-    def _has_loop(self, questions: Questions) -> Array:
+    def other_loops(self, questions: Questions) -> Array:
+        """How many entities besides the question's have the asked relation to themselves."""
         outgoing: Adjacency = self.graph.graph.full.outgoing
-        return joined_by(outgoing, questions.entity, questions.relation, questions.entity)
+        own = joined_by(outgoing, questions.entity, questions.relation, questions.entity)
+        others: Array = self.graph.counts.loops[questions.relation] - own
+        return others
 
     def _weigh(self, questions: Questions, number: Array, values: Array) -> Array:
         """θ·φ of candidates of the questions `number`, summed in float64 and in one order: the same anywhere."""

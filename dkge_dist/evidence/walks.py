@@ -111,6 +111,15 @@ class GraphEvidence:
             if where.shape[0]:
                 yield where, self._inputs(asks_tail)
 
+    @property
+    def kernel_limits(self) -> EvidenceLimits:
+        """The limits as kernels have them: each kind of walks may bring an equal share of the candidates.
+
+        A kind may bring one more than its `walks`, but not links.
+        """
+        each = self.limits.max_candidates // KINDS
+        return EvidenceLimits(self.limits.seed, self.limits.max_neighbours, max(1, each), max(1, each - 1))
+
     def _inputs(self, asks_tail: bool) -> WalkInputs:
         """What the kernels read."""
         full, thin = self.graph.full, self.graph.thin
@@ -120,7 +129,7 @@ class GraphEvidence:
             else (full.incoming, full.outgoing, thin.incoming)
         )
         lists = (ahead, behind, full.neighbours, thin_ahead, thin.neighbours)
-        hubs, each = self.graph.hubs, max(1, self.limits.max_candidates // KINDS)
+        hubs = self.graph.hubs
         counts, paths = self.counts, self.paths
         pairs, codes, joint, *by_path = (
             as_readonly(table, np.int64) for table in (counts.pairs, counts.codes, counts.joint, *paths)
@@ -129,7 +138,7 @@ class GraphEvidence:
         return WalkInputs(
             EvidenceGraph(0 if asks_tail else 1, *lists, as_readonly(self.digest)),
             EvidenceCounts(pairs, codes, joint, by_path[0], by_path[1], by_path[2], frozen),
-            EvidenceLimits(self.limits.seed, self.limits.max_neighbours, each, each),
+            self.kernel_limits,
         )
 
 

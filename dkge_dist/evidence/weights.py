@@ -9,6 +9,9 @@ import numpy as np
 from dkge_dist.evidence.features import FEATURES
 from dkge_dist.types import Array
 
+NOWHERE = -1e30
+"""No distance is nearer: evidence counts in full everywhere."""
+
 
 @dataclass(frozen=True)
 class EvidenceWeights:
@@ -21,7 +24,7 @@ class EvidenceWeights:
     relation_2RJ: Array
     common_2J: Array
     scale: float
-    near: float = -np.inf
+    near: float = NOWHERE
 
     @staticmethod
     def zeros(relations: int) -> EvidenceWeights:

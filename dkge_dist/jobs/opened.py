@@ -70,7 +70,7 @@ def lines_of_three(path: Path, expected: str) -> Iterator[tuple[str, list[str]]]
         # Lines end as in sources: labels may hold other characters that Python takes for line ends.
         lines = [line.removesuffix("\r") for line in path.read_bytes().decode("utf-8").split("\n")]
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
+        raise DkgeError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: not UTF-8: {error}") from None
     for number, line in enumerate(lines, 1):

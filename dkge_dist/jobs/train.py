@@ -104,7 +104,7 @@ def trained(store: Store, runtime: Runtime, request: TrainRequest, monitor: Moni
             valid, evidence = result.progress.best, None
             if fitting is not None:
                 facts["evidence_fitted_on"] = fitting.fitted_on
-                evidence = fitting.after(joint_embedding(run.tables, request.snapshot).distances)
+                evidence = fitting.fitted(joint_embedding(run.tables, request.snapshot).distances)
                 valid = measure_validation(graph, run.tables, settings, evidence)
             metadata = ModelMetadata(
                 settings.model_dump(mode="json"),
@@ -141,9 +141,8 @@ def _job(graph: TrainingGraph, settings: Settings, fitting: EvidenceFitting | No
     """What the workers are given: without evidence all validation triples stop the training, else one half of them."""
     if fitting is None:
         return TrainJob(graph, settings, folder, graph.valid)
-    evidence = fitting.before
-    offsets = EvidenceOffsets.of(evidence, graph.train, settings.evidence.offset)
-    return TrainJob(graph, settings, folder, validation_half(graph), evidence, offsets)
+    offsets = EvidenceOffsets.of(fitting.graph, graph.train, settings.evidence.offset)
+    return TrainJob(graph, settings, folder, validation_half(graph), offsets)
 
 
 def _run_facts(progress: TrainProgress) -> dict[str, Any]:

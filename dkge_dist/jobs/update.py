@@ -287,7 +287,9 @@ def _learn(night: Night, tables: Tables, model: Dkge, evidence: Evidence | None,
     entities = OnlineObjects(model.entity, tables.entities, entity_contexts, graph.topology, plan.entities)
     relations = OnlineObjects(model.relation, tables.relations, relation_contexts, graph.topology, plan.relations)
     negatives = NegativeSampling.of(graph, train.sampler, online.negatives or train.negatives, train.logq_correction)
-    offsets = EvidenceOffsets.of(evidence, plan.triples, settings.evidence.offset) if evidence is not None else None
+    offsets = (
+        EvidenceOffsets.of(evidence.graph, plan.triples, settings.evidence.offset) if evidence is not None else None
+    )
     held_out = validation_half(graph) if evidence is not None else graph.valid
     sizes = (online.valid_triples, online.valid_candidates)
     updater = Updater(
@@ -295,7 +297,7 @@ def _learn(night: Night, tables: Tables, model: Dkge, evidence: Evidence | None,
         entities,
         relations,
         BatchMaker(plan.triples, entities, relations, negatives, train.hide_targets, offsets, plan.deleted),
-        Validation.of(graph, held_out, *sizes, settings.seed, evidence, ONLINE_VALIDATION),
+        Validation.of(graph, held_out, *sizes, settings.seed, stream=ONLINE_VALIDATION),
         Loss(train.loss, train.margin),
         online,
         settings.seed,

@@ -35,7 +35,7 @@ __all__ = [
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_KERNEL_IMPORT = re.compile(r"^from dkge_dist\.kernels\.(\w+) import", re.MULTILINE)
+_KERNEL_IMPORT = re.compile(r"^from dkge_dist\.kernels\.([\w.]+) import", re.MULTILINE)
 
 numba.config.THREADING_LAYER = "threadsafe"  # type: ignore[attr-defined]
 
@@ -86,7 +86,7 @@ def _sources(module: Path) -> frozenset[Path]:
     """A kernel module and all kernel modules that it imports."""
     found = {module}
     for name in _KERNEL_IMPORT.findall(module.read_text(encoding="utf-8")):
-        found |= _sources(Path(__file__).parent / f"{name}.py")
+        found |= _sources((Path(__file__).parent / name.replace(".", "/")).with_suffix(".py"))
     return frozenset(found)
 
 

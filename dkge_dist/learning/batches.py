@@ -11,11 +11,12 @@ from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from dkge_dist.evidence.questions import Questions
-from dkge_dist.evidence.scores import Evidence
+from dkge_dist.evidence.walks import GraphEvidence
 from dkge_dist.graph.topology import Topology
 from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.batches import RowNumbering, bernoulli_head_chance, corrupt, known_among, links
 from dkge_dist.kernels.csr import list_sizes
+from dkge_dist.kernels.evidence.walks import LINK
 from dkge_dist.learning.contexts import HiddenPairs
 from dkge_dist.types import OFFSET, ROW, Array, Triples
 
@@ -23,6 +24,9 @@ Objects = TypeVar("Objects")
 Objects_co = TypeVar("Objects_co", covariant=True)
 
 Sampler = Literal["bernoulli", "shared"]
+
+LEAST_EXPLAINED = 0.03
+"""A link of no more confidence explains nothing."""
 
 TRIES = 16
 """Draws of one corruption before its other side is tried."""
@@ -118,7 +122,7 @@ class NegativeSampling:
 
 
 class EvidenceOffsets(NamedTuple):
-    """What evidence says of the triples to learn: E of the tail and of the head of each.
+    """What the logit of each triple to learn begins with, among tails and among heads, because a link explains it.
 
     Vectors that are told learn what the graph does not say already.
     """
@@ -127,13 +131,18 @@ class EvidenceOffsets(NamedTuple):
     head: Array
 
     @staticmethod
-    def of(evidence: Evidence, triples: Triples, share: float) -> EvidenceOffsets:
-        """A share of the evidence for each triple. What speaks against one is no offset: vectors are to learn it."""
+    def of(evidence: GraphEvidence, triples: Triples, logit: float) -> EvidenceOffsets:
+        """`logit` for a certain link, and less by the logarithm of its confidence: nothing below one of 3%."""
         tail, head = (
-            np.float32(share) * np.maximum(evidence.of(Questions.of(triples, asks_tail), answers), 0)
+            logit * _explained(evidence.of_pairs(Questions.of(triples, asks_tail), answers)[:, LINK])
             for asks_tail, answers in ((True, triples.tail), (False, triples.head))
         )
         return EvidenceOffsets(tail, head)
+
+
+def _explained(confidence: Array) -> Array:
+    share: Array = np.maximum(1 + np.log(np.maximum(confidence, LEAST_EXPLAINED)) / -np.log(LEAST_EXPLAINED), 0)
+    return share.astype(np.float32)
 
 
 class BatchMaker(Generic[Objects]):

@@ -10,7 +10,6 @@ import torch
 
 from dkge_dist.config import Settings
 from dkge_dist.evaluation.validation import Validation
-from dkge_dist.evidence.scores import Evidence
 from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.jit import threads
 from dkge_dist.learning.batches import BatchMaker, EvidenceOffsets, NegativeSampling
@@ -32,16 +31,15 @@ from dkge_dist.types import Array, Triples
 class TrainJob:
     """What all workers of a training are given. Checkpoints are in `folder`.
 
-    `validation` are the triples that stop it. `evidence` is what they are ranked with, and `offsets` what it says of
-    the train triples. `form` is that of contexts; None is what the device wants: padded blocks on a GPU, ragged
-    contexts on a CPU.
+    `validation` are the triples that stop it, ranked by vectors alone: evidence stays as it is and would hide how they
+    get better. `offsets` are what evidence says of the train triples. `form` is that of contexts; None is what the
+    device wants: padded blocks on a GPU, ragged contexts on a CPU.
     """
 
     graph: TrainingGraph
     settings: Settings
     folder: Path
     validation: Triples
-    evidence: Evidence | None = None
     offsets: EvidenceOffsets | None = None
     form: Form | None = None
 
@@ -99,7 +97,5 @@ def build_trainer(communicator: Communicator, tables: Tables, job: TrainJob, dev
     )
     model = Dkge(settings.model.dim, settings.model.entity_layers, settings.model.relation_layers, settings.seed)
     learner = Learner(model, tables, Loss(train.loss, train.margin), train.optimizer, device, communicator)
-    validation = Validation.of(
-        graph, job.validation, train.valid_triples, train.valid_candidates, settings.seed, job.evidence
-    )
+    validation = Validation.of(graph, job.validation, train.valid_triples, train.valid_candidates, settings.seed)
     return Trainer(maker, learner, validation, Checkpoints(job.folder), train, settings.seed, communicator)

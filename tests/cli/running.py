@@ -14,7 +14,7 @@ DKGE = str(Path(sys.executable).with_name("dkge"))
 
 TRAIN_KEYS = {"version", "epochs", "seconds", "triples_per_second", "best_valid"}
 METRICS = {"mr", "mrr", "hits@1", "hits@3", "hits@10"}
-EVALUATE_KEYS = METRICS | {"triples", "seconds"}
+EVALUATE_KEYS = METRICS | {"triples", "seconds", "filtered", "paper", "vectors"}
 UPDATE_KEYS = {
     "version", "added", "deleted", "emerging_entities", "affected_entities", "emerging_relations",
     "affected_relations", "trained_triples", "epochs", "seconds", "shards_touched", "shards_total", "bytes_pulled",

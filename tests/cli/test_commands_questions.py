@@ -26,6 +26,8 @@ class TestEvaluate:
         assert set(report) >= EVALUATE_KEYS
         assert (report["triples"], report["version"], report["candidates"]) == (20, 2, 60)
         assert set(report["head"]) == set(report["tail"]) == METRICS
+        assert all(set(report[name]) >= METRICS for name in ("filtered", "paper", "vectors"))
+        assert {name: report[name] for name in METRICS}.items() <= report["filtered"].items()
         for name in METRICS:
             assert report[name] == pytest.approx((report["head"][name] + report["tail"][name]) / 2)
         for tables in (report["relations"], list(report["categories"].values())):
@@ -34,17 +36,65 @@ class TestEvaluate:
             assert mean == pytest.approx(report["mrr"])
 
     def test_protocols_and_splits(self, trained: tuple[Path, Ended], run: Run) -> None:
-        paper = run("evaluate", trained[0], "--split", "valid", "--json").json
-        filtered = run("evaluate", trained[0], "--split", "valid", "--protocol", "filtered", "--json").json
-        assert paper["mrr"] == pytest.approx(trained[1].json["valid"]["mrr"])
+        filtered = run("evaluate", trained[0], "--split", "valid", "--json").json
+        paper = run("evaluate", trained[0], "--split", "valid", "--protocol", "paper", "--json").json
         assert filtered["mr"] <= paper["mr"]
+        for one, other in ((filtered, paper), (paper, filtered)):
+            assert {name: other[name] for name in METRICS}.items() <= one[other["protocol"]].items()
         assert run("evaluate", trained[0], "--split", "train", "--json").code == 2
+
+    def test_without_evidence_vectors_alone_rank(self, trained: tuple[Path, Ended], run: Run) -> None:
+        with_evidence = run("evaluate", trained[0], "--json").json
+        alone = run("evaluate", trained[0], "--no-evidence", "--json").json
+        assert (with_evidence["evidence"], alone["evidence"]) == (True, False)
+        assert {name: alone[name] for name in METRICS}.items() <= with_evidence["vectors"].items()
+        assert alone["mrr"] != with_evidence["mrr"]
+        shown = run("evaluate", trained[0], "--no-evidence").stdout
+        assert "by vectors alone, " in shown.splitlines()[0]
+
+    def test_triples_of_a_file_are_ranked_one_by_one(
+        self, trained: tuple[Path, Ended], tmp_path: Path, run: Run
+    ) -> None:
+        """Those of a split, given as a file, have the metrics of the split; the mean of their ranks is its MR."""
+        test = sorted(content(trained[0], "base")[Split.TEST])
+        path = write_tsv(tmp_path / "given.tsv", test)
+        split = run("evaluate", trained[0], "--json").json
+        given = run("evaluate", trained[0], "--triples", path, "--ranks", "--json").json
+        assert {name: given[name] for name in METRICS} == pytest.approx({name: split[name] for name in METRICS})
+        assert (given["split"], given["triples"]) == (str(path), 20)
+        lines = given["ranks"]
+        assert [(line["head"], line["relation"], line["tail"]) for line in lines] == test
+        for found, mr in ((lines, split["mr"]), ([line["vectors"] for line in lines], split["vectors"]["mr"])):
+            assert sum(line["head_rank"] + line["tail_rank"] for line in found) / 40 == pytest.approx(mr)
+        assert "ranks" not in split
+
+    @pytest.mark.parametrize(
+        ("lines", "code", "message"),
+        [
+            ("e1\tr1\te2\n\ne1\tr1\n", 2, ", line 3: expected `head<TAB>relation<TAB>tail`"),
+            ("e1\tr1\te2\te3\n", 2, ", line 1: expected "),
+            ("e1\tr1\te2\nnobody\tr1\te2\n", 1, ", line 2: no entity 'nobody'"),
+            ("e1\tr1\te2\ne1\tr1\tnobody\n", 1, ", line 2: no entity 'nobody'"),
+            ("e1\tr1\te2\ne1\tr11\te2\n", 1, ", line 2: no relation 'r11'; nearest: r1"),
+            ("\n\n", 2, ": holds no triple"),
+            (b"\xff\xfe", 2, ": not UTF-8: "),
+            (None, 1, ": No such file or directory"),
+        ],
+    )
+    def test_errors_in_a_file_of_triples_name_the_line(
+        self, trained: tuple[Path, Ended], tmp_path: Path, run: Run, lines: str | bytes | None, code: int, message: str
+    ) -> None:
+        path = tmp_path / "given.tsv"
+        if lines is not None:
+            path.write_bytes(lines.encode() if isinstance(lines, str) else lines)
+        ended = run("evaluate", trained[0], "--triples", path, "--json")
+        assert error_of(ended, code).startswith(f"{path}{message}")
 
     def test_report_as_text(self, trained: tuple[Path, Ended], run: Run) -> None:
         ended = run("evaluate", trained[0], "--categories", "--relations")
         assert (ended.code, ended.stderr) == (0, "")
         first, columns, *lines = ended.stdout.splitlines()
-        assert first == "version 2 on 20 test triples of 'base' (paper protocol, 60 candidates)"
+        assert first == "version 2 on 20 test triples of 'base' (filtered protocol, with evidence, 60 candidates)"
         assert columns.split() == ["triples", "mrr", "hits@1", "hits@3", "hits@10", "mr"]
         assert lines[0].split()[:2] == ["all", "20"]
 
@@ -91,9 +141,36 @@ class TestAnswer:
         assert (ended.code, ended.stderr) == (0, "")
         report = ended.json
         assert (report["head"], report["relation"], report["version"]) == ("e1", "r1", 2)
-        assert [set(answer) for answer in report["answers"]] == [{"entity", "score", "known"}] * 5
-        scores = [answer["score"] for answer in report["answers"]]
-        assert scores == sorted(scores)
+        assert all(set(answer) == {"entity", "score", "known"} for answer in report["answers"])
+        known = [answer for answer in report["answers"] if answer["known"]]
+        predicted = [answer for answer in report["answers"] if not answer["known"]]
+        assert report["answers"] == [*known, *predicted] and known and len(predicted) == 5
+        for part in (known, predicted):
+            scores = [answer["score"] for answer in part]
+            assert scores == sorted(scores, reverse=True)
+
+    def test_known_facts_may_be_left_out(self, trained: tuple[Path, Ended], run: Run) -> None:
+        both = run("answer", trained[0], "e1", "r1", "--top", "5", "--json").json
+        new = run("answer", trained[0], "e1", "r1", "--top", "5", "--new-only", "--json").json
+        assert new["answers"] == [answer for answer in both["answers"] if not answer["known"]]
+
+    def test_why_tells_the_evidence_of_each_answer(self, trained: tuple[Path, Ended], run: Run) -> None:
+        """Its weights add up to what evidence adds to the score."""
+        asked = ("answer", trained[0], "e1", "r1", "--top", "60", "--json")
+        told = {answer["entity"]: answer for answer in run(*asked, "--why").json["answers"]}
+        alone = {answer["entity"]: answer["score"] for answer in run(*asked, "--no-evidence").json["answers"]}
+        assert len(told) == len(alone) == 60
+        for entity, answer in told.items():
+            weight = sum(reason["weight"] for reason in answer["why"])
+            assert answer["score"] == pytest.approx(alone[entity] + weight, abs=1e-4)
+            assert all(set(reason) == {"kind", "weight", "text"} for reason in answer["why"])
+        assert {reason["kind"] for answer in told.values() for reason in answer["why"]} > {"self", "other", "company"}
+        shown = run("answer", trained[0], "e1", "r1", "--top", "3", "--why").stdout
+        assert "having evidence at all" in shown
+
+    def test_why_without_evidence_is_wrong_usage(self, trained: tuple[Path, Ended], run: Run) -> None:
+        message = error_of(run("answer", trained[0], "e1", "r1", "--why", "--no-evidence", "--json"), 2)
+        assert message.startswith("--why tells evidence")
 
     @pytest.mark.parametrize("side", ["tail", "head"])
     def test_all_entities_are_ranked_and_known_ones_marked(
@@ -101,7 +178,7 @@ class TestAnswer:
     ) -> None:
         store = trained[0]
         asked = ["e1", "r1"] if side == "tail" else ["r1", "--tail", "e1"]
-        answers = run("answer", store, *asked, "--top", "1000", "--json").json["answers"]
+        answers = run("answer", store, *asked, "--top", "1000", "--no-evidence", "--json").json["answers"]
         assert sorted(answer["entity"] for answer in answers) == sorted(f"e{i}" for i in range(60))
         graph = everything(store, "base")
         for answer in answers:
@@ -116,7 +193,8 @@ class TestAnswer:
         ))  # fmt: skip
         query = entities["e1"] + relations["r1"] if side == "tail" else entities["e1"] - relations["r1"]
         for answer in answers:
-            assert answer["score"] == pytest.approx(float(np.abs(query - entities[answer["entity"]]).sum()), abs=1e-4)
+            distance = float(np.abs(query - entities[answer["entity"]]).sum())
+            assert answer["score"] == pytest.approx(-distance, abs=1e-4)
 
     def test_known_in_any_split(self, trained: tuple[Path, Ended], run: Run) -> None:
         for split in (Split.VALID, Split.TEST):
@@ -125,11 +203,11 @@ class TestAnswer:
             assert {"entity": t, "known": True}.items() <= next(a for a in answers if a["entity"] == t).items()
 
     def test_report_as_text(self, trained: tuple[Path, Ended], run: Run) -> None:
-        ended = run("answer", trained[0], "r1", "--tail", "e1", "--top", "3")
+        ended = run("answer", trained[0], "r1", "--tail", "e1", "--top", "3", "--new-only")
         assert (ended.code, ended.stderr) == (0, "")
         first, columns, *answers = ended.stdout.splitlines()
         assert first == "?\tr1\te1"
-        assert columns.split() == ["answer", "distance"]
+        assert columns.split() == ["answer", "score"]
         assert len(answers) == 3
 
     def test_batch_answers_as_single_questions(self, trained: tuple[Path, Ended], tmp_path: Path, run: Run) -> None:

@@ -35,7 +35,7 @@ def test_short_demo_tells_the_whole_story(tmp_path: Path, capsys: pytest.Capture
     assert set(report["nights"][0]["update"]) >= UPDATE_KEYS
     shown = capsys.readouterr().out
     assert shown.startswith("An evolving movie graph: 3,000 entities, 7,500 triples.\n")
-    assert shown.count("distance") == len(report["answers"]) + len(report["answers_after"]) == 6
+    assert shown.count("  score") == len(report["answers"]) + len(report["answers_after"]) == 6
     assert [line.split()[0] for line in shown.splitlines() if line.startswith("night-")] == [
         night["update"]["snapshot"] for night in report["nights"]
     ]

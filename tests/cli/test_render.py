@@ -30,7 +30,8 @@ PLANNED: dict[str, Any] = {
 UPDATED = {**PLANNED, "version": 5, "epochs": 1, "bytes_written": 12345, "seconds": 2.0, "valid": None}
 EVALUATED: dict[str, Any] = {
     **METRICS, "version": 4, "triples": 30, "split": "test", "snapshot": "day 1", "protocol": "filtered",
-    "candidates": 1200, "tail": METRICS, "head": METRICS, "leaked": 0, "without_train": None,
+    "candidates": 1200, "tail": METRICS, "head": METRICS, "leaked": 0, "without_train": None, "evidence": True,
+    "vectors": METRICS, "paper": METRICS, "filtered": METRICS,
 }  # fmt: skip
 
 
@@ -100,23 +101,38 @@ def test_evaluation_is_a_table_by_side_category_and_relation(capsys: Shown) -> N
     }  # fmt: skip
     render.render_evaluation(report)
     title, columns, *lines = capsys.readouterr().out.splitlines()
-    assert title == "version 4 on 30 test triples of 'day 1' (filtered protocol, 1,200 candidates)"
+    assert title == "version 4 on 30 test triples of 'day 1' (filtered protocol, with evidence, 1,200 candidates)"
     assert columns.split() == ["triples", "mrr", "hits@1", "hits@3", "hits@10", "mr"]
     values = ["0.5000", "0.2500", "0.5000", "0.7500", "1,234.5"]
-    assert [line.split()[-5:] for line in lines] == [values] * 8
-    names = [line[:14].rstrip() for line in lines]
-    assert names == ["all", "  tails", "  heads", "not in train", "1-N", "  tails", "  heads", "acted in"]
-    assert [line[14:24].split()[0] for line in (lines[0], lines[3], lines[4], lines[7])] == ["30", "25", "12", "7"]
+    assert [line.split()[-5:] for line in lines] == [values] * 10
+    names = [line[:17].rstrip() for line in lines]
+    assert names == [
+        "all", "  tails", "  heads", "by vectors alone", "paper protocol", "not in train", "1-N", "  tails", "  heads",
+        "acted in",
+    ]  # fmt: skip
+    assert [line[17:27].split()[0] for line in (lines[0], lines[5], lines[6], lines[9])] == ["30", "25", "12", "7"]
+
+
+def test_evaluation_by_vectors_alone_says_so(capsys: Shown) -> None:
+    render.render_evaluation({**EVALUATED, "evidence": False, "protocol": "paper"})
+    title, _, *lines = capsys.readouterr().out.splitlines()
+    assert "(paper protocol, by vectors alone, 1,200 candidates)" in title
+    assert [line[:17].rstrip() for line in lines] == ["all", "  tails", "  heads", "filtered protocol"]
 
 
 def test_answers_follow_their_question(capsys: Shown) -> None:
-    answers = [{"entity": "b c", "score": 1.5, "known": True}, {"entity": "d", "score": 10.25, "known": False}]
+    why = [{"kind": "link", "weight": 2.0, "text": "d likes a"}]
+    answers = [
+        {"entity": "b c", "score": -1.5, "known": True},
+        {"entity": "d", "score": -10.25, "known": False, "why": why},
+    ]
     render.render_answers({"questions": [{"head": "a", "relation": "r", "answers": answers}]})
     assert capsys.readouterr().out == (
         "a\tr\t?\n"
-        "  answer  distance\n"
-        "  b c     1.500     known\n"
-        "  d       10.250\n"
+        "  answer       score\n"
+        "  b c          -1.500   known\n"
+        "  d            -10.250\n"
+        "    d likes a  +2.000\n"
     )  # fmt: skip
     render.render_answers({"relation": "r", "tail": "a", "answers": []})
     assert capsys.readouterr().out.startswith("?\tr\ta\n")

@@ -131,7 +131,8 @@ def learn(communicator: RayCommunicator, form: Form) -> Arrays:
         EntityContexts(train_graph.topology, train_graph.digests[0], train_graph.sampling, form),
         RelationContexts(train_graph.paths, train_graph.digests[1], train_graph.sampling, form),
         NegativeSampling.of(train_graph, "shared", 16, True),
-        True,
+        0.8,
+        None,
         communicator.rank,
         communicator.world,
     )
@@ -153,7 +154,8 @@ def learn(communicator: RayCommunicator, form: Form) -> Arrays:
 def save_checkpoint(communicator: RayCommunicator, folder: Path) -> Arrays:
     """Rank 0 writes a checkpoint; what each of them finds there as soon as it may go on."""
     train_graph = graph()
-    job = TrainJob(train_graph, load_settings(None, [f"model.dim={DIM}", "threads=1"]), folder)
+    settings = load_settings(None, [f"model.dim={DIM}", "threads=1"])
+    job = TrainJob(train_graph, settings, folder, train_graph.valid)
     trainer = build_trainer(communicator, Tables(*tables(train_graph, communicator)), job, CPU)
     trainer._save("last", {"epoch": 3, "rank": communicator.rank})
     saved = trainer.checkpoints.load("last")

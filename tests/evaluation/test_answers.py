@@ -1,4 +1,4 @@
-"""Answers: the entities nearest to h* + r* or to t* − r*, against a sort over all entities."""
+"""Answers: known ones apart, then the candidates of the best scores, against a sort over all entities."""
 
 from __future__ import annotations
 
@@ -6,21 +6,18 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dkge_dist.evaluation.answers import Questions, answer, known_answers
+from dkge_dist.evaluation.answers import answer, known_answers
 from dkge_dist.evaluation.link_prediction import JointEmbedding
+from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.tables.table import joint_table
 from dkge_dist.types import ROW
 from tests import reference
-from tests.strategies import to_list, to_triples
+from tests.evidence.building import dense_scores, every_question, limits, questions_of, rounded
+from tests.strategies import RandomGraph, related_graphs, to_triples
 
 ROWS, RELATIONS = 30, 3
-
-
-def questions_of(asked: list[tuple[int, int, bool]]) -> Questions:
-    entity, relation, asks_tail = zip(*asked, strict=True)
-    return Questions(np.array(entity, ROW), np.array(relation, ROW), np.array(asks_tail, bool))
 
 
 @settings(max_examples=40)
@@ -35,38 +32,66 @@ def test_the_nearest_candidates_of_each_question(asked: list[tuple[int, int, boo
     entities, relations = (rng.integers(-2, 3, (count, 3)).astype(np.float32) for count in (ROWS, RELATIONS))
     alive = rng.random(ROWS) < 0.7
     embedding = JointEmbedding(joint_table(entities), relations, np.flatnonzero(alive).astype(ROW))
-    found = answer(embedding, questions_of(asked), top)
+    known = [np.flatnonzero(rng.random(ROWS) < 0.2).astype(ROW) for _ in asked]
+    found = answer(embedding, questions_of(asked), top, known)
+    assert len(found) == len(asked)
     for number, (entity, relation, asks_tail) in enumerate(asked):
         query = entities[entity] + (1 if asks_tail else -1) * relations[relation]
-        expected = reference.nearest(query, entities, alive.tolist(), top)
-        assert list(zip(found.rows[number].tolist(), found.distances[number].tolist(), strict=True)) == expected
+        is_known = np.isin(np.arange(ROWS), known[number])
+        facts = reference.nearest(query, entities, is_known.tolist(), ROWS)
+        others = reference.nearest(query, entities, (alive & ~is_known).tolist(), top)
+        for mine, expected in zip(found[number], (facts, others), strict=True):
+            assert list(zip(mine.rows.tolist(), (-mine.scores).tolist(), strict=True)) == expected
 
 
-def test_a_distance_is_the_score_of_the_triple_that_the_answer_makes() -> None:
+@settings(max_examples=60)
+@given(
+    graph=related_graphs(max_rows=12, max_triples=40), bounds=limits, top=st.integers(1, 15), seed=st.integers(0, 999)
+)
+def test_with_evidence_the_best_are_those_of_scoring_everything(
+    graph: RandomGraph, bounds: WalkLimits, top: int, seed: int
+) -> None:
+    """Known facts apart: they are scored as if their triples were not there."""
+    rng = np.random.default_rng(seed)
+    entities, relations = (rng.integers(-2, 3, (n, 3)).astype(np.float32) for n in (graph.rows, graph.relations))
+    evidence = rounded(graph.triples, graph.rows, graph.relations, bounds, seed)
+    asked = [every_question(graph)[i] for i in rng.integers(0, 2 * graph.rows * graph.relations, 5)]
+    alive = np.flatnonzero(rng.random(graph.rows) < 0.8).astype(ROW)
+    none = np.empty((0, 3), int)
+    held_out = rng.integers(0, [graph.rows, graph.relations, graph.rows], (6, 3)) if seed % 2 else none
+    splits = (graph.triples, [tuple(line) for line in held_out.tolist()], [])
+    snapshot = Snapshot.full(tuple(canonical(to_triples(part)) for part in splits), graph.rows, graph.relations)
+    questions = questions_of(asked)
+    known = known_answers(snapshot, questions)
+    found = answer(JointEmbedding(joint_table(entities), relations, alive), questions, top, known, evidence)
+    for number, question in enumerate(asked):
+        scores = dense_scores((entities, relations), evidence, question)
+        others = np.setdiff1d(alive, known[number])
+        for mine, rows, count in zip(found[number], (known[number], others), (graph.rows, top), strict=True):
+            order = sorted(rows.tolist(), key=lambda row: (-scores[row], row))[:count]
+            assert mine.rows.tolist() == order
+            assert mine.scores.tolist() == scores[order].tolist()
+
+
+def test_a_score_is_that_of_the_triple_that_the_answer_makes() -> None:
     rng = np.random.default_rng(0)
     entities, relations = (rng.normal(size=(count, 8)).astype(np.float32) for count in (ROWS, RELATIONS))
     embedding = JointEmbedding(joint_table(entities), relations, np.arange(ROWS, dtype=ROW))
     questions = questions_of([(4, 1, True), (7, 2, False)])
-    found = answer(embedding, questions, 5)
-    for number in range(2):
-        head, relation, tail = questions.triples(number, found.rows[number])
-        scores = np.abs(entities[head] + relations[relation] - entities[tail]).sum(1)
-        np.testing.assert_allclose(found.distances[number], scores, rtol=1e-5)
-        assert (np.diff(found.distances[number]) >= 0).all()
-
-
-def test_the_triples_that_answers_make() -> None:
-    questions = questions_of([(4, 1, True), (7, 2, False)])
-    assert to_list(questions.triples(0, np.array([3, 9]))) == [(4, 1, 3), (4, 1, 9)]
-    assert to_list(questions.triples(1, np.array([3, 9]))) == [(3, 2, 7), (9, 2, 7)]
-    assert questions.triples(0, np.array([3, 9])).tail.dtype == ROW
+    found = answer(embedding, questions, 5, [np.array([3, 9], ROW), np.empty(0, ROW)])
+    assert [part.rows.shape[0] for parts in found for part in parts] == [2, 5, 0, 5]
+    for number, parts in enumerate(found):
+        for part in parts:
+            head, relation, tail = questions.triples(number, part.rows)
+            distances = np.abs(entities[head] + relations[relation] - entities[tail]).sum(1)
+            np.testing.assert_allclose(-part.scores, distances, rtol=1e-5)
+            assert (np.diff(part.scores) <= 0).all()
 
 
 def test_answers_are_known_in_whatever_split() -> None:
     splits = tuple(canonical(to_triples(some)) for some in ([(0, 0, 1), (5, 0, 2)], [(0, 0, 2)], [(0, 0, 3)]))
     snapshot = Snapshot.full(splits, 6, 2)  # type: ignore[arg-type]
-    answers = np.array([1, 2, 3, 4, 0])
-    questions = questions_of([(0, 0, True), (0, 1, True), (2, 0, False)])
-    assert known_answers(snapshot, questions, 0, answers).tolist() == [True, True, True, False, False]
-    assert not known_answers(snapshot, questions, 1, answers).any()
-    assert known_answers(snapshot, questions, 2, np.array([0, 5, 1])).tolist() == [True, True, False]
+    questions = questions_of([(0, 0, True), (0, 1, True), (2, 0, False), (0, 0, True), (4, 1, False)])
+    found = known_answers(snapshot, questions)
+    assert [rows.tolist() for rows in found] == [[1, 2, 3], [], [0, 5], [1, 2, 3], []]
+    assert known_answers(snapshot, questions.take(np.empty(0, int))) == []

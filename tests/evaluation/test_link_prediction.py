@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dkge_dist.evaluation.link_prediction import JointEmbedding, Ranks, known_triples, metrics, rank
+from dkge_dist.evaluation.link_prediction import (
+    PROTOCOLS,
+    JointEmbedding,
+    Ranks,
+    among,
+    find_evidence,
+    known_triples,
+    metrics,
+    rank,
+    rank_by_protocol,
+)
+from dkge_dist.evidence.scores import Evidence
+from dkge_dist.evidence.walks import WalkLimits
+from dkge_dist.evidence.weights import EvidenceWeights
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.tables.table import joint_table
 from dkge_dist.types import ROW, Array, Triples
+from tests.evidence.building import dense_rank, dense_scores, limits, rounded
 from tests.reference import Triple
-from tests.strategies import to_triples
+from tests.strategies import RandomGraph, related_graphs, to_triples
 
 ROWS, RELATIONS = 12, 3
 triple = st.tuples(st.integers(0, ROWS - 1), st.integers(0, RELATIONS - 1), st.integers(0, ROWS - 1))
@@ -53,6 +67,69 @@ def test_ranks_equal_counting_everything(
     found = rank(joint, to_triples(asked), canonical(to_triples(train)))
     assert found.tail.tolist() == [slow_rank(joint, one, set(train), True) for one in asked]
     assert found.head.tolist() == [slow_rank(joint, one, set(train), False) for one in asked]
+
+
+def whole_vectors(rows: int, relations: int, seed: int) -> tuple[Array, Array]:
+    rng = np.random.default_rng(seed)
+    entities, kinds = (rng.integers(-2, 3, (count, 3)).astype(np.float32) for count in (rows, relations))
+    return entities, kinds
+
+
+def dense_ranks(
+    vectors: tuple[Array, Array], asked: list[Triple], known: set[Triple], alive: list[int], evidence: Evidence | None
+) -> tuple[list[float], list[float]]:
+    """(of the tails, of the heads), by scoring every candidate of every question."""
+    tails, heads, rows = [], [], range(vectors[0].shape[0])
+    for head, relation, tail in asked:
+        scores = dense_scores(vectors, evidence, (head, relation, True))
+        tails.append(dense_rank(scores, tail, [row for row in rows if (head, relation, row) in known], alive))
+        scores = dense_scores(vectors, evidence, (tail, relation, False))
+        heads.append(dense_rank(scores, head, [row for row in rows if (row, relation, tail) in known], alive))
+    return tails, heads
+
+
+@settings(max_examples=60)
+@given(graph=related_graphs(max_rows=12, max_triples=40), bounds=limits, seed=st.integers(0, 999))
+def test_ranks_with_evidence_equal_scoring_everything(graph: RandomGraph, bounds: WalkLimits, seed: int) -> None:
+    """By one protocol, and by both at once; of held-out triples, of train triples and of any others."""
+    rng = np.random.default_rng(seed)
+    vectors = whole_vectors(graph.rows, graph.relations, seed)
+    drawn = rng.integers(0, [graph.rows, graph.relations, graph.rows], (8, 3))
+    others = [(int(h), int(r), int(t)) for h, r, t in drawn]
+    parts = (graph.triples, others[:3], others[3:5])
+    splits = tuple(canonical(to_triples(part)) for part in parts)
+    asked = [*others, *graph.triples[:2]]
+    alive = np.flatnonzero(rng.random(graph.rows) < 0.8)
+    joint = embedding(*vectors, alive)
+    evidence = rounded(graph.triples, graph.rows, graph.relations, bounds, seed)
+    triples = to_triples(asked)
+    both = rank_by_protocol(joint, triples, splits, find_evidence(evidence, triples))  # type: ignore[arg-type]
+    by_vectors = rank_by_protocol(joint, triples, splits)  # type: ignore[arg-type]
+    for protocol in PROTOCOLS:
+        known = {*parts[0], *(parts[1] + parts[2] if protocol == "filtered" else ())}
+        expected = dense_ranks(vectors, asked, known, alive.tolist(), evidence)
+        alone = rank(joint, triples, known_triples(splits, protocol), evidence)  # type: ignore[arg-type]
+        for found in (both[protocol], alone):
+            assert (found.tail.tolist(), found.head.tolist()) == expected
+        found = by_vectors[protocol]
+        assert (found.tail.tolist(), found.head.tolist()) == dense_ranks(vectors, asked, known, alive.tolist(), None)
+
+
+def test_a_strong_answer_is_first_and_an_own_entity_is_not() -> None:
+    """Evidence larger than every distance leaves no entity closer; without candidates everything is first."""
+    triples = [(0, 0, 1), (2, 0, 1), (2, 1, 1), (3, 0, 4), (3, 1, 4), (0, 2, 5)]
+    evidence = rounded(triples, 6, 3)
+    strong = Evidence(evidence.graph, EvidenceWeights(*(np.full_like(part, 100) for part in (
+        evidence.weights.relation_2RJ, evidence.weights.common_2J)), 1.0))  # fmt: skip
+    vectors = whole_vectors(6, 3, 1)
+    asked = to_triples([(0, 1, 1)])
+    found = rank(embedding(*vectors, np.arange(6)), asked, canonical(to_triples(triples)), strong)
+    assert (found.tail.tolist(), found.head.tolist()) == ([1.0], [1.0])
+    nobody = rank(embedding(*vectors, np.empty(0)), asked, canonical(to_triples(triples)), strong)
+    assert (nobody.tail.tolist(), nobody.head.tolist()) == ([1.0], [1.0])
+    assert among(np.array([1, 4]), np.array([0, 1, 4, 9])).tolist() == [False, True, True, False]
+    nothing = rank(embedding(*vectors, np.arange(6)), Triples.empty(), canonical(to_triples(triples)), strong)
+    assert nothing.both.shape == (0,)
 
 
 def test_many_queries_and_tiles() -> None:

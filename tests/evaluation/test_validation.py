@@ -9,13 +9,15 @@ from hypothesis import strategies as st
 
 from dkge_dist.evaluation.link_prediction import JointEmbedding, metrics, rank
 from dkge_dist.evaluation.validation import SEED, Validation
+from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.tables.table import joint_table
 from dkge_dist.types import ROW, Triples
+from tests.evidence.building import dense_rank, dense_scores, limits, rounded
 from tests.reference import Triple
-from tests.strategies import to_list, to_triples
+from tests.strategies import RandomGraph, related_graphs, to_list, to_triples
 from tests.training_graphs import graph_of_rows
 
 ROWS, RELATIONS, DIM = 30, 3, 6
@@ -48,6 +50,36 @@ def test_on_everything_it_equals_link_prediction(
     assert np.all(np.diff(validation.rows) > 0)
     expected = metrics(rank(JointEmbedding(joint_table(entities), relations, candidates), valid, train).both)
     assert measured(validation, entities, relations) == expected
+
+
+@settings(max_examples=40)
+@given(related_graphs(max_rows=12, max_triples=40), limits, st.integers(0, 99), st.integers(1, 12), st.integers(1, 14))
+def test_with_evidence_it_equals_scoring_all_candidates_of_the_sample(
+    random: RandomGraph, bounds: WalkLimits, seed: int, max_triples: int, max_candidates: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    entities, relations = (rng.integers(-2, 3, (n, 3)).astype(np.float32) for n in (random.rows, random.relations))
+    drawn = rng.integers(0, [random.rows, random.relations, random.rows], (8, 3))
+    valid, train = (
+        canonical(to_triples([tuple(line) for line in drawn.tolist()])),
+        canonical(to_triples(random.triples)),
+    )
+    evidence = rounded(random.triples, random.rows, random.relations, bounds, seed)
+    every, known = np.arange(random.rows, dtype=ROW), set(random.triples)
+    validation = Validation(valid, Topology.of(train, random.rows), every, max_triples, max_candidates, rng, evidence)
+    alive = validation.rows[validation.candidates].tolist()
+    assert len(alive) == min(max_candidates, random.rows)
+    ranks = []
+    for h, r, t in zip(*validation.triples, strict=True):
+        head, tail = int(validation.rows[h]), int(validation.rows[t])
+        for question, true in (((head, int(r), True), tail), ((tail, int(r), False), head)):
+            scores = dense_scores((entities, relations), evidence, question)
+            entity, kind, asks_tail = question
+            answers = [row for row in range(random.rows)
+                       if ((entity, kind, row) if asks_tail else (row, kind, entity)) in known]  # fmt: skip
+            ranks.append(dense_rank(scores, true, answers, alive))
+    assert len(ranks) == 2 * min(max_triples, valid.count)
+    assert measured(validation, entities, relations) == pytest.approx(metrics(np.array(ranks)))
 
 
 def graph(seed: int = 0) -> tuple[Triples, Triples, np.ndarray]:
@@ -127,11 +159,12 @@ def test_known_answers_do_not_compete(known: Triples) -> None:
 def test_a_sample_of_a_training_graph_follows_from_seed_and_stream() -> None:
     valid, train, _ = graph()
     made = graph_of_rows(to_list(train), ROWS + 5, RELATIONS, Sampling(1, 5, 1), valid=to_list(valid))
-    one = Validation.of(made, 10, 8, 7)
+    one = Validation.of(made, made.valid, 10, 8, 7)
     by_hand = Validation(made.valid, made.topology, made.entities, 10, 8, np.random.default_rng([7, SEED]))
     entities, relations = vectors(1)
     assert np.array_equal(one.rows, by_hand.rows)
     assert measured(one, entities, relations) == measured(by_hand, entities, relations)
     assert set(one.rows.tolist()) <= set(made.entities.tolist()), "only entities of the snapshot compete"
-    for other in (Validation.of(made, 10, 8, 8), Validation.of(made, 10, 8, 7, SEED + 1)):
+    others = (Validation.of(made, made.valid, 10, 8, 8), Validation.of(made, made.valid, 10, 8, 7, stream=SEED + 1))
+    for other in others:
         assert one.rows.tolist() != other.rows.tolist()

@@ -1,4 +1,4 @@
-"""Questions as a job: what is nearest, what is known already, and what cannot be asked."""
+"""Questions as a job: known facts, then the best predictions, why, and what cannot be asked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dkge_dist
-from dkge_dist.jobs.answer import Question, answer, questions_of
+from dkge_dist.jobs.answer import AnswerOptions, Question, answer, questions_of
 from dkge_dist.runtime import LocalRuntime
 from dkge_dist.store.store import Store
 from dkge_dist.types import DkgeError, Field, UsageError
@@ -20,9 +20,12 @@ from tests.models import vectors_of
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
+BY_VECTORS = AnswerOptions(7, evidence=False)
+
+
 @pytest.mark.parametrize("asks_tail", [True, False])
-def test_answers_are_the_nearest_entities_best_first(store: Path, asks_tail: bool) -> None:
-    report = answer(Store.open(store), LocalRuntime(), [Question("e4", "r2", asks_tail)], 7, None)
+def test_known_facts_come_first_then_the_nearest_entities(store: Path, asks_tail: bool) -> None:
+    report = answer(Store.open(store), LocalRuntime(), [Question("e4", "r2", asks_tail)], None, BY_VECTORS)
     opened = Store.open(store)
     names, vectors = opened.dictionaries(opened.head()), vectors_of(store)
     labels = names[0].labels(np.arange(len(names[0])))
@@ -30,28 +33,31 @@ def test_answers_are_the_nearest_entities_best_first(store: Path, asks_tail: boo
     kinds = names[1].labels(np.arange(len(names[1])))
     query = entities[labels.index("e4")] + (1 if asks_tail else -1) * relations[kinds.index("r2")]
     distances = np.abs(query - entities).sum(1)
-    order = np.argsort(distances, kind="stable")[:7]
+    order = np.argsort(distances, kind="stable").tolist()
     (found,) = report["questions"]
-    assert [line["entity"] for line in found["answers"]] == [labels[row] for row in order]
-    assert [line["score"] for line in found["answers"]] == pytest.approx(distances[order].tolist(), abs=1e-5)
     known = everything(store, "base")
-    for line in found["answers"]:
-        asked = ("e4", "r2", line["entity"]) if asks_tail else (line["entity"], "r2", "e4")
-        assert line["known"] == (asked in known)
+    facts = {row for row in order if (("e4", "r2", labels[row]) if asks_tail else (labels[row], "r2", "e4")) in known}
+    expected = [row for row in order if row in facts] + [row for row in order if row not in facts][:7]
+    assert facts
+    assert [line["entity"] for line in found["answers"]] == [labels[row] for row in expected]
+    assert [line["score"] for line in found["answers"]] == pytest.approx((-distances[expected]).tolist(), abs=1e-5)
+    assert [line["known"] for line in found["answers"]] == [row in facts for row in expected]
     assert found["relation"] == "r2"
     assert found["head" if asks_tail else "tail"] == "e4"
-    assert (report["version"], report["snapshot"]) == (2, "base")
+    assert (report["version"], report["snapshot"], report["evidence"]) == (2, "base", False)
 
 
 def test_many_questions_are_answered_as_each_alone(store: Path) -> None:
     questions = [Question("e4", "r2", True), Question("e9", "r0", False), Question("e4", "r2", True)]
-    together = answer(Store.open(store), LocalRuntime(), questions, 5, None)["questions"]
+    options = AnswerOptions(5, why=True)
+    together = answer(Store.open(store), LocalRuntime(), questions, None, options)["questions"]
     for question, found in zip(questions, together, strict=True):
-        assert answer(Store.open(store), LocalRuntime(), [question], 5, None)["questions"] == [found]
+        assert answer(Store.open(store), LocalRuntime(), [question], None, options)["questions"] == [found]
 
 
 def test_more_answers_than_entities(store: Path) -> None:
-    (found,) = answer(Store.open(store), LocalRuntime(), [Question("e4", "r2", True)], 10**6, None)["questions"]
+    options = AnswerOptions(10**6)
+    (found,) = answer(Store.open(store), LocalRuntime(), [Question("e4", "r2", True)], None, options)["questions"]
     assert len(found["answers"]) == len({line["entity"] for line in found["answers"]}) == 60
 
 
@@ -83,8 +89,8 @@ def test_labels_that_are_not_alive_are_refused(
             Store.open(store),
             LocalRuntime(),
             [Question("e1", "r1", True), Question(entity, relation, True, "q, line 2: ")],
-            3,
             None,
+            AnswerOptions(3),
         )
 
 

@@ -9,8 +9,9 @@ import pytest
 
 import dkge_dist
 from dkge_dist.evaluation.breakdown import by_category
-from dkge_dist.evaluation.link_prediction import known_triples, metrics, rank
-from dkge_dist.jobs.evaluate import evaluate, evaluate_splits, held_out
+from dkge_dist.evaluation.link_prediction import PROTOCOLS, Protocol, Ranks, known_triples, metrics, rank
+from dkge_dist.jobs.evaluate import EvaluateOptions, evaluate, evaluate_splits, held_out
+from dkge_dist.jobs.evidence import open_evidence
 from dkge_dist.jobs.opened import open_embedding, open_model
 from dkge_dist.runtime import LocalRuntime
 from dkge_dist.store.store import Store
@@ -23,13 +24,28 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.mark.parametrize("split", ["valid", "test"])
 @pytest.mark.parametrize("protocol", ["paper", "filtered"])
-def test_it_ranks_the_split_by_the_protocol(store: Path, split: str, protocol: str) -> None:
-    report = evaluate(Store.open(store), LocalRuntime(), None, split, protocol, ("relations", "categories"), 1)  # type: ignore[arg-type]
+@pytest.mark.parametrize("with_evidence", [True, False])
+def test_it_ranks_the_split_by_the_protocol(store: Path, split: str, protocol: Protocol, with_evidence: bool) -> None:
+    """What was asked for at the top, and everything else below its name."""
+    options = EvaluateOptions(split, None, protocol, with_evidence, ("relations", "categories"))
+    report = evaluate(Store.open(store), LocalRuntime(), None, options, 1)
     opened = open_model(Store.open(store))
     splits = tuple(opened.snapshot.triples(some) for some in Split)
     asked = splits[Split[split.upper()]]
+    evidence = open_evidence(opened)
+    found: dict[tuple[str, bool], Ranks] = {}
     with open_embedding(opened, LocalRuntime()) as embedding:
-        ranks = rank(embedding, asked, known_triples(splits, protocol))  # type: ignore[arg-type]
+        for name in PROTOCOLS:
+            known = known_triples(splits, name)  # type: ignore[arg-type]
+            found[name, True] = rank(embedding, asked, known, evidence)
+            found[name, False] = rank(embedding, asked, known)
+    ranks = found[protocol, with_evidence]
+    assert evidence is not None and not np.array_equal(found[protocol, True].both, found[protocol, False].both)
+    assert report["evidence"] == with_evidence
+    for name in PROTOCOLS:
+        assert report[name].items() >= metrics(found[name, with_evidence].both).items()
+        assert report["vectors"][name].items() >= metrics(found[name, False].both).items()
+    assert report["vectors"].items() >= metrics(found[protocol, False].both).items()
     assert {name: report[name] for name in metrics(ranks.both)} == metrics(ranks.both)
     assert (report["head"], report["tail"]) == (metrics(ranks.head), metrics(ranks.tail))
     assert (report["triples"], report["split"], report["protocol"]) == (20, split, protocol)
@@ -40,8 +56,9 @@ def test_it_ranks_the_split_by_the_protocol(store: Path, split: str, protocol: s
 
 
 def test_tables_are_told_when_they_are_asked_for(store: Path) -> None:
-    report = evaluate(Store.open(store), LocalRuntime(), None, "test", "paper", (), 0)
-    assert not {"relations", "categories"} & set(report)
+    report = evaluate(Store.open(store), LocalRuntime(), None, EvaluateOptions(), 0)
+    assert (report["split"], report["protocol"], report["evidence"]) == ("test", "filtered", True)
+    assert not {"relations", "categories", "ranks"} & set(report)
 
 
 def test_triples_that_are_in_train_too_are_counted_and_left_out(tmp_path: Path) -> None:
@@ -54,22 +71,23 @@ def test_triples_that_are_in_train_too_are_counted_and_left_out(tmp_path: Path) 
     write_lines(folder / "test.txt", [*triples[310:320], *triples[:4]])
     dkge_dist.ingest(tmp_path / "store", folder)
     dkge_dist.train(tmp_path / "store", settings=SMALL)
-    report = dkge_dist.evaluate(tmp_path / "store")
+    report = dkge_dist.evaluate(tmp_path / "store", protocol="paper")
     assert (report["triples"], report["leaked"]) == (14, 4)
     opened = open_model(Store.open(tmp_path / "store"))
     train, test = opened.snapshot.triples(Split.TRAIN), opened.snapshot.triples(Split.TEST)
     apart = test.take(~opened.snapshot.contains(Split.TRAIN, test))
     with open_embedding(opened, LocalRuntime()) as embedding:
-        assert report["without_train"] == metrics(rank(embedding, apart, train).both)
+        assert report["without_train"] == metrics(rank(embedding, apart, train, open_evidence(opened)).both)
+        assert report["vectors"]["paper"]["without_train"] == metrics(rank(embedding, apart, train).both)
 
 
 def test_all_held_out_splits_of_vectors_that_are_open(store: Path) -> None:
     opened = open_model(Store.open(store))
     with open_embedding(opened, LocalRuntime()) as embedding:
-        reports = evaluate_splits(opened, embedding)
+        reports = evaluate_splits(opened, embedding, open_evidence(opened))
     assert list(reports) == ["valid", "test"]
     for split, report in reports.items():
-        alone = evaluate(Store.open(store), LocalRuntime(), None, split, "paper", (), 0)
+        alone = evaluate(Store.open(store), LocalRuntime(), None, EvaluateOptions(split), 0)
         assert {**report, "seconds": 0} == {**alone, "seconds": 0}
 
 
@@ -82,7 +100,7 @@ def test_a_split_without_triples(tmp_path: Path) -> None:
     with pytest.raises(DkgeError, match="snapshot 'base' has no test triples; ingest with --test N"):
         dkge_dist.evaluate(tmp_path / "store")
     with open_embedding(opened, LocalRuntime()) as embedding:
-        assert list(evaluate_splits(opened, embedding)) == ["valid"]
+        assert list(evaluate_splits(opened, embedding, None)) == ["valid"]
 
 
 def test_it_opens_the_store_once_and_reads_no_part_twice(store: Path) -> None:

@@ -126,7 +126,7 @@ def test_every_so_many_nights_it_trains_from_scratch(store: Path, tmp_path: Path
 def fallen(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What an update measures is half of what the training did."""
     measured = model_of(store).model.metrics
-    monkeypatch.setattr(update, "_measure", lambda *given: {**measured, "mrr": measured["mrr"] / 2})
+    monkeypatch.setattr(update, "measure_validation", lambda *given: {**measured, "mrr": measured["mrr"] / 2})
 
 
 def test_a_night_that_loses_too_much_is_trained_from_scratch(

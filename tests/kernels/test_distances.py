@@ -49,12 +49,50 @@ def test_fused_softmax_equals_the_reference(queries: int, candidates: int, dim: 
     query, candidate = normal(rng, queries, dim), normal(rng, candidates, dim)
     positive, logq = np.abs(normal(rng, queries)) * dim, normal(rng, candidates)
     known = rng.random((queries, candidates)) < 0.2
-    loss, by_positive = np.full(queries, np.nan, np.float32), np.full(queries, np.nan, np.float32)
-    by_query, parts = np.full_like(query, np.nan), np.full((CHUNKS, candidates, dim), np.nan, np.float32)
-    softmax_l1(query, candidate, positive, known, logq, np.float32(margin), loss, by_positive, by_query, parts)
-    expected = reference.softmax_loss(query, candidate, positive, known, logq, margin)
-    for mine, truth in zip((loss, by_positive, by_query, parts.sum(0)), expected, strict=True):
+    own = np.abs(normal(rng, queries)) * dim
+    own[rng.random(queries) < 0.3] = np.inf
+    found = softmax(query, candidate, positive, own, known, logq, margin)
+    expected = reference.softmax_loss(query, candidate, positive, own, known, logq, margin)
+    for mine, truth in zip(found, expected, strict=True):
         np.testing.assert_allclose(mine, truth, rtol=1e-4, atol=1e-4)
+    assert not found[2][np.isinf(own)].any()
+
+
+@given(sizes, sizes, seeds)
+def test_own_entity_counts_as_one_more_candidate_at_its_distance(queries: int, dim: int, seed: int) -> None:
+    """And where it is infinitely far, as none: all numbers keep their bits."""
+    rng = np.random.default_rng(seed)
+    query, candidate = normal(rng, queries, dim), normal(rng, 9, dim)
+    positive, logq = np.abs(normal(rng, queries)) * dim, normal(rng, 9)
+    known = rng.random((queries, 9)) < 0.2
+    far = np.full(queries, np.inf, np.float32)
+    # A known candidate takes no part, so that one which is never known can stand for the own entity.
+    extra = np.concatenate([candidate, query[:1]])
+    with_extra = np.concatenate([known, np.ones((queries, 1), bool)], 1)
+    with_extra[0, 9] = False
+    own = far.copy()
+    own[0] = 0
+    as_own = softmax(query, candidate, positive, own, known, logq, 0.0)
+    as_candidate = softmax(query, extra, positive, far, with_extra, np.append(logq, np.float32(0)), 0.0)
+    np.testing.assert_allclose(as_own[0], as_candidate[0], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(as_own[1], as_candidate[1], rtol=1e-5, atol=1e-6)
+    alone = softmax(query[1:], candidate, positive[1:], far[1:], known[1:], logq, 0.0)
+    for mine, theirs in zip(as_own[:4], alone[:4], strict=True):
+        assert mine[1:].tobytes() == theirs.tobytes(), "the own entity of one query is nothing to another"
+
+
+def softmax(
+    query: np.ndarray, candidate: np.ndarray, positive: np.ndarray, own: np.ndarray, known: np.ndarray,
+    logq: np.ndarray, margin: float,
+) -> list[np.ndarray]:  # fmt: skip
+    """Loss and gradients by positive, own entity, query and candidates, as the kernel fills them."""
+    queries = query.shape[0]
+    loss, by_positive, by_own = (np.full(queries, np.nan, np.float32) for _ in range(3))
+    by_query, parts = np.full_like(query, np.nan), np.full((CHUNKS, *candidate.shape), np.nan, np.float32)
+    own = own.astype(np.float32)
+    out = (loss, by_positive, by_own, by_query, parts)
+    softmax_l1(query, candidate, positive, own, known, logq, np.float32(margin), *out)
+    return [loss, by_positive, by_own, by_query, parts.sum(0)]
 
 
 @given(sizes, st.integers(1, 6), sizes, seeds)
@@ -81,10 +119,8 @@ def test_fused_margin_loss_equals_the_reference(triples: int, entities: int, dim
 def test_every_query_is_in_exactly_one_chunk(queries: int) -> None:
     """With one candidate at distance 0 the gradients count the queries."""
     query, candidate = np.ones((queries, 4), np.float32), np.zeros((1, 4), np.float32)
-    loss, by_positive = np.full(queries, np.nan, np.float32), np.full(queries, np.nan, np.float32)
-    by_query, parts = np.full_like(query, np.nan), np.full((CHUNKS, 1, 4), np.nan, np.float32)
     known = np.zeros((queries, 1), np.bool_)
-    distance, none = np.full(queries, 4, np.float32), np.zeros(1, np.float32)
-    softmax_l1(query, candidate, distance, known, none, np.float32(0), loss, by_positive, by_query, parts)
+    distance, far = np.full(queries, 4, np.float32), np.full(queries, np.inf, np.float32)
+    loss, *_, by_candidate = softmax(query, candidate, distance, far, known, np.zeros(1, np.float32), 0.0)
     np.testing.assert_allclose(loss, np.full(queries, np.log(2)), rtol=1e-5)
-    np.testing.assert_allclose(parts.sum((0, 1)), np.full(4, queries / 2), rtol=1e-5)
+    np.testing.assert_allclose(by_candidate.sum(0), np.full(4, queries / 2), rtol=1e-5)

@@ -15,11 +15,13 @@ from dkge_dist.kernels import jit
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """A kernel module that uses a step of another one, in a package of its own."""
+    """A kernel module that uses a step of another one and one of a folder below, in a package of its own."""
     folder = tmp_path / "kernels"
-    folder.mkdir()
+    (folder / "below").mkdir(parents=True)
     (folder / "steps.py").write_text("STEP = 1\n")
-    (folder / "uses.py").write_text("from dkge_dist.kernels.steps import STEP\n")
+    (folder / "below" / "deep.py").write_text("DEEP = 1\n")
+    text = "from dkge_dist.kernels.steps import STEP\nfrom dkge_dist.kernels.below.deep import DEEP\n"
+    (folder / "uses.py").write_text(text)
     return folder
 
 
@@ -44,6 +46,9 @@ def test_cache_folder_depends_on_every_source_of_a_kernel(package: Path, monkeyp
         (package / "steps.py").write_text("STEP = 2\n")
         step_changed = folders()
         assert step_changed[0] != caller_changed[0] and step_changed[1] != caller_changed[1]
+        (package / "below" / "deep.py").write_text("DEEP = 2\n")
+        deep_changed = folders()
+        assert deep_changed[0] != step_changed[0] and deep_changed[1] == step_changed[1]
     finally:
         jit._cache_folder.cache_clear()
         jit._sources.cache_clear()
@@ -61,7 +66,7 @@ def test_cache_may_be_put_elsewhere(package: Path, tmp_path: Path, monkeypatch: 
 def test_every_kernel_module_imports_steps_in_the_form_that_the_cache_knows() -> None:
     """Sources are found by `from dkge_dist.kernels.x import`: another form would be missed."""
     folder = Path(jit.__file__).parent
-    for module in folder.glob("*.py"):
+    for module in folder.rglob("*.py"):
         text = module.read_text(encoding="utf-8")
         assert "import dkge_dist.kernels" not in text
         assert "from dkge_dist.kernels import" not in text

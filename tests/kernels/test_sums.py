@@ -40,7 +40,7 @@ from dkge_dist.kernels.contexts import Sampling, build_contexts
 from dkge_dist.kernels.optimizers import adagrad_rows
 from dkge_dist.kernels.ragged import ragged_batch
 from dkge_dist.model.dkge import Encoder
-from dkge_dist.model.losses import softmax_loss
+from dkge_dist.model.losses import Negatives, softmax_loss
 from dkge_dist.kernels.triples import canonical
 from tests.strategies import digests, to_triples
 
@@ -55,8 +55,9 @@ table, state = rng.normal(size=(200, 40)).astype(np.float32), np.zeros(200, np.f
 for step in range(3):
     leaf = torch.from_numpy(table.copy()).requires_grad_()
     joint = encoder(leaf[torch.from_numpy(distinct)], batch, leaf)
-    known, logq = torch.zeros(100, 100, dtype=torch.bool), torch.zeros(100)
-    loss = softmax_loss((joint[:100] - joint[100:]).abs().sum(1), joint[:100], joint[100:], known, logq, 1.0)
+    known, logq, own = torch.zeros(100, 100, dtype=torch.bool), torch.zeros(100), joint[:100].abs().sum(1)
+    negatives = Negatives(joint[100:], known, logq, own)
+    loss = softmax_loss((joint[:100] - joint[100:]).abs().sum(1), joint[:100], negatives, 1.0)
     loss.backward()
     adagrad_rows(table, state, np.arange(200, dtype=np.int32), leaf.grad.numpy(), np.float32(0.1), np.float32(1e-10))
     print(loss.item().hex())

@@ -14,7 +14,7 @@ from dkge_dist.kernels.batches import bernoulli_head_chance
 from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.kernels.ragged import RaggedBatch
 from dkge_dist.kernels.triples import canonical
-from dkge_dist.learning.batches import Batch, BatchMaker, NegativeSampling
+from dkge_dist.learning.batches import Batch, BatchMaker, EvidenceOffsets, NegativeSampling
 from dkge_dist.learning.contexts import EntityContexts, Form, ObjectBatch, RelationContexts
 from dkge_dist.learning.encode import TrainedObjects
 from dkge_dist.learning.step import DenseParameters, Loss, Step
@@ -66,14 +66,15 @@ def negatives_of(graph: TrainingGraph, sampler: Sampler, **options: Any) -> Nega
 def maker_of(
     graph: TrainingGraph,
     negatives: NegativeSampling,
-    hide_targets: bool = False,
+    hide_targets: float = 0.0,
     form: Form = "ragged",
     rank: int = 0,
     world: int = 1,
+    offsets: EvidenceOffsets | None = None,
 ) -> BatchMaker[ObjectBatch]:
     entities = EntityContexts(graph.topology, graph.digests[0], graph.sampling, form)
     relations = RelationContexts(graph.paths, graph.digests[1], graph.sampling, form)
-    return BatchMaker(graph.train, entities, relations, negatives, hide_targets, rank, world)
+    return BatchMaker(graph.train, entities, relations, negatives, hide_targets, offsets, rank, world)
 
 
 def table_of(rows: int, dim: int = DIM, seed: int = 0) -> LocalTable:
@@ -133,6 +134,9 @@ BATCH_COLUMNS = (
     "log_weight",
     "known_tail_mask",
     "known_head_mask",
+    "tail_offset",
+    "head_offset",
+    "own_is_negative",
     "negative",
     "corrupts_head",
 )

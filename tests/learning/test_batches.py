@@ -35,7 +35,7 @@ def maker(
     graph: RandomGraph,
     sampling: Sampling,
     sampler: Sampler,
-    hide: bool,
+    hide: float,
     candidates: Array | None = None,
     logq_correction: bool = False,
 ) -> BatchMaker[ObjectBatch]:

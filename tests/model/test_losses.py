@@ -11,6 +11,7 @@ from torch import Tensor
 
 from dkge_dist.model.losses import (
     Corrupted,
+    Negatives,
     corrupted_margin_loss,
     margin_loss,
     plain_corrupted_margin_loss,
@@ -28,32 +29,70 @@ def test_softmax_loss_and_its_gradients(queries: int, candidates: int, dim: int,
         vectors(queries).abs().mul(dim).requires_grad_(),
         vectors(queries, dim).requires_grad_(),
         vectors(candidates, dim, seed=1).requires_grad_(),
+        own_distances(queries).mul(dim).requires_grad_(),
     ]
     known, weight = vectors(queries, candidates, seed=3) > 1, vectors(candidates, seed=4)
     exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
-    found = softmax_loss(*leaves, known, weight, margin)
-    truth = plain_softmax_loss(exact[0], exact_distances(exact[1], exact[2]), known, weight.double(), margin)
+    found = softmax_loss(leaves[0], leaves[1], Negatives(leaves[2], known, weight, leaves[3]), margin)
+    truth = exact_softmax_loss(exact, known, weight.double(), margin)
     np.testing.assert_allclose(found.detach(), truth.detach(), rtol=1e-5, atol=1e-4)
     for one, other in zip(gradients(found, leaves), gradients(truth, exact), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=2e-5)
+
+
+def own_distances(count: int) -> Tensor:
+    """Of own entities, every third of which is no negative."""
+    own = vectors(count, seed=5).abs()
+    own[::3] = torch.inf
+    return own
+
+
+def exact_softmax_loss(leaves: list[Tensor], known: Tensor, logq: Tensor, margin: float) -> Tensor:
+    """Cross-entropy over (positive, own entity, negatives), written down plainly in 64 bits."""
+    positive, query, negative, own = leaves
+    logits = (logq - exact_distances(query, negative)).masked_fill(known, -torch.inf)
+    # An own entity at an infinite distance would make NaN of 0 · ∞ in the gradient: it is masked.
+    itself = (-own).masked_fill(own.isinf(), -torch.inf)
+    every = torch.cat([(-positive - margin).unsqueeze(1), itself.unsqueeze(1), logits], 1)
+    return -torch.log_softmax(every, 1)[:, 0].sum()
+
+
+@pytest.mark.parametrize(("queries", "candidates", "dim"), SHAPES)
+def test_plain_softmax_loss_is_the_fused_one(queries: int, candidates: int, dim: int) -> None:
+    """What other devices run, in 64 bits."""
+    leaves = [vectors(queries).abs().mul(dim), vectors(queries, dim), vectors(candidates, dim, seed=1)]
+    exact = [leaf.double().requires_grad_() for leaf in (*leaves, own_distances(queries).mul(dim))]
+    known, logq = vectors(queries, candidates, seed=3) > 1, vectors(candidates, seed=4).double()
+    found = plain_softmax_loss(exact[0], exact[1], Negatives(exact[2], known, logq, exact[3]), 2.5)
+    truth = exact_softmax_loss(exact, known, logq, 2.5)
+    np.testing.assert_allclose(found.detach(), truth.detach(), rtol=1e-6)
+    for one, other in zip(gradients(found, exact), gradients(truth, exact), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
 
 def test_logq_of_three_counts_as_three_negatives() -> None:
     positive, query, negative = vectors(5).abs(), vectors(5, 8, seed=1), vectors(4, 8, seed=2)
     thrice = torch.cat([negative, negative[:1], negative[:1]])
     weight = torch.tensor([np.log(3.0), 0, 0, 0], dtype=torch.float32)
-    one = softmax_loss(positive, query, negative, torch.zeros(5, 4, dtype=torch.bool), weight, 0.5)
-    other = softmax_loss(positive, query, thrice, torch.zeros(5, 6, dtype=torch.bool), torch.zeros(6), 0.5)
+    far = torch.full((5,), torch.inf)
+    known = torch.zeros(5, 6, dtype=torch.bool)
+    one = softmax_loss(positive, query, Negatives(negative, known[:, :4], weight, far), 0.5)
+    other = softmax_loss(positive, query, Negatives(thrice, known, torch.zeros(6), far), 0.5)
     assert one.item() == pytest.approx(other.item(), rel=1e-5)
 
 
 def test_positive_without_negatives_has_no_loss() -> None:
-    known = torch.ones(3, 4, dtype=torch.bool)
+    negatives = all_known(vectors(4, 8))
     positive = vectors(3).abs().requires_grad_()
-    value = softmax_loss(positive, vectors(3, 8), vectors(4, 8), known, torch.zeros(4), 0.0)
+    value = softmax_loss(positive, vectors(3, 8), negatives, 0.0)
     assert value.item() == 0
     assert not torch.autograd.grad(value, positive)[0].any()
-    assert torch.isfinite(self_adversarial_loss(positive, vectors(3, 8), vectors(4, 8), known, torch.zeros(4), 1.0))
+    assert torch.isfinite(self_adversarial_loss(positive, vectors(3, 8), negatives, 1.0))
+
+
+def all_known(negative: Tensor) -> Negatives:
+    """Nothing competes with the three positives."""
+    return Negatives(negative, torch.ones(3, 4, dtype=torch.bool), torch.zeros(4), torch.full((3,), torch.inf))
 
 
 def test_margin_loss_is_the_published_one() -> None:
@@ -88,25 +127,39 @@ def test_nan_stays_nan() -> None:
 def test_positive_without_negatives_has_no_loss_on_other_devices_either() -> None:
     """The plain operations, which other devices run: −∞ everywhere must not become NaN."""
     positive = vectors(3).abs().requires_grad_()
-    distances = exact_distances(vectors(3, 8), vectors(4, 8)).requires_grad_()
-    value = plain_softmax_loss(positive, distances, torch.ones(3, 4, dtype=torch.bool), torch.zeros(4), 0.0)
+    query, negative = vectors(3, 8).requires_grad_(), vectors(4, 8).requires_grad_()
+    value = plain_softmax_loss(positive, query, all_known(negative), 0.0)
     assert value.item() == 0
-    assert not any(slope.any() for slope in gradients(value, [positive, distances]))
+    assert not any(slope.any() for slope in gradients(value, [positive, query, negative]))
 
 
 def test_self_adversarial_loss_weighs_hard_negatives_more() -> None:
     positive, query = torch.tensor([1.0]), torch.zeros(1, 2)
     negative, none = torch.tensor([[1.0, 1.0], [5.0, 5.0]]), torch.zeros(2)
     known = torch.zeros(1, 2, dtype=torch.bool)
-    weight = torch.softmax(-torch.tensor([2.0, 10.0]), 0)
     softplus = torch.nn.functional.softplus
-    expected = softplus(torch.tensor(1.0 - 3.0)) + (weight * softplus(3.0 - torch.tensor([2.0, 10.0]))).sum()
-    found = self_adversarial_loss(positive, query, negative, known, none, 3.0)
-    assert found.item() == pytest.approx(expected.item(), rel=1e-6)
+    for own in ([], [4.0]):
+        distances = torch.tensor([2.0, 10.0, *own])
+        weight = torch.softmax(-distances, 0)
+        expected = softplus(torch.tensor(1.0 - 3.0)) + (weight * softplus(3.0 - distances)).sum()
+        negatives = Negatives(negative, known, none, torch.tensor(own or [torch.inf]))
+        found = self_adversarial_loss(positive, query, negatives, 3.0)
+        assert found.item() == pytest.approx(expected.item(), rel=1e-6)
+
+
+def test_self_adversarial_loss_has_finite_gradients_with_and_without_own_entities() -> None:
+    leaves = [x.requires_grad_() for x in (vectors(7).abs(), vectors(7, 9), vectors(5, 9, seed=1))]
+    relation = vectors(7, 9, seed=2).requires_grad_()
+    own = relation.abs().sum(-1).masked_fill(torch.arange(7) % 3 == 0, torch.inf)
+    negatives = Negatives(leaves[2], vectors(7, 5, seed=3) > 1, torch.zeros(5), own)
+    value = self_adversarial_loss(leaves[0], leaves[1], negatives, 30.0)
+    slopes = gradients(value, [*leaves, relation])
+    assert all(np.isfinite(slope).all() for slope in slopes)
+    assert not slopes[3][::3].any() and slopes[3][1::3].any(), "an own entity that is no negative is not pushed"
 
 
 def shared_inputs() -> tuple[list[Tensor], Tensor, Tensor]:
-    leaves = [vectors(7).abs().mul(9), vectors(7, 9), vectors(5, 9, seed=1)]
+    leaves = [vectors(7).abs().mul(9), vectors(7, 9), vectors(5, 9, seed=1), own_distances(7)]
     return leaves, vectors(7, 5, seed=3) > 1, vectors(5, seed=4)
 
 
@@ -123,7 +176,8 @@ def losses_on(device: str) -> list[tuple[Tensor, list[Tensor]]]:
     shared: list[Callable[..., Tensor]] = [softmax_loss, self_adversarial_loss]
     for loss in shared:
         moved = [leaf.to(device).requires_grad_() for leaf in leaves]
-        value = loss(*moved, known.to(device), logq.to(device), 2.0)
+        negatives = Negatives(moved[2], known.to(device), logq.to(device), moved[3])
+        value = loss(moved[0], moved[1], negatives, 2.0)
         out.append((value, list(torch.autograd.grad(value, moved))))
     pair, triples = corrupted_inputs()
     moved = [leaf.to(device).requires_grad_() for leaf in pair]

@@ -106,7 +106,8 @@ def job_of(
 ) -> TrainJob:
     settings = settings_of(words)
     sampling = Sampling(settings.seed, settings.context.cap, settings.context.hops)
-    return TrainJob(graph_of_labels(train, valid, sampling, settings.context.path_length), settings, folder)
+    graph = graph_of_labels(train, valid, sampling, settings.context.path_length)
+    return TrainJob(graph, settings, folder, graph.valid)
 
 
 def tables_of(job: TrainJob) -> Tables:

@@ -116,6 +116,23 @@ def skipped(thin, digest, limits, row, left_out):  # type: ignore[no-untyped-def
     return spare(thin, digest, limits, row)
 
 
+@kernel
+def _sample(thin, digest, limits, row, left_out):  # type: ignore[no-untyped-def]
+    patched, begin, end = locate(thin, row)
+    out, count, gone = np.empty(end - begin, np.int64), 0, skipped(thin, digest, limits, row, left_out)
+    for k in range(begin, end):
+        if entry(thin, patched, k) != gone:
+            out[count] = entry(thin, patched, k)
+            count += 1
+    return out[:count]
+
+
+def sample_without(thin: Adjacency, digest: Array, limits: EvidenceLimits, row: int, left_out: int) -> Array:
+    """The neighbours that walks from `row` start with when one of them is left out."""
+    found: Array = _sample(thin, as_readonly(digest), limits, row, left_out)
+    return found
+
+
 @subkernel
 def frequency(graph, hubs, question, candidate):  # type: ignore[no-untyped-def]
     """How many others have the candidate under the asked relation."""

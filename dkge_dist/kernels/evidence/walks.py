@@ -53,6 +53,8 @@ path, each 0 if there is none; and the share of the asked relation's other pairs
 
 COLUMNS = 5
 
+ROUNDING = 1e-9
+
 
 class Found(NamedTuple):
     """Question i has the candidates `rows[indptr[i]:indptr[i + 1]]`, ascending, with `values` by column."""
@@ -83,14 +85,26 @@ def _known_starts(thin, ahead, question, left_out):  # type: ignore[no-untyped-d
 
 
 @subkernel
+def _is_enough(share, limits, starts):  # type: ignore[no-untyped-def]
+    """Is it at least 1 / `limits.walks` of what all starts together bring?
+
+    Shares are added up in the order of rows, and must not depend on it: what differs by rounding counts as equal.
+    """
+    return share * limits.walks + ROUNDING >= starts
+
+
+@subkernel
 def _choose(met, limits, starts, known_starts, out):  # type: ignore[no-untyped-def]
     """Fill `out` with what is strong enough of company, similar answers and paths; False if nothing and no link is."""
     out[:] = 0.0
-    if met[COMPANY_SHARE] * limits.walks >= starts:
+    # Where the sample is full, the spare may bring some too. So no kind brings more than `limits.walks` + 1 candidates:
+    # every start brings 1 in all, and only neighbours, without themselves, are asked for one start less.
+    spares = 1 if starts == limits.neighbours else 0
+    if _is_enough(met[COMPANY_SHARE], limits, starts + spares):
         out[COMPANY] = met[MET_COMPANY]
-    if met[SIMILAR_SHARE] * limits.walks >= known_starts:
+    if _is_enough(met[SIMILAR_SHARE], limits, known_starts + spares):
         out[SIMILAR] = met[MET_SIMILAR]
-    if met[PATH_SHARE] * limits.walks >= starts:
+    if _is_enough(met[PATH_SHARE], limits, starts + spares):
         out[PATH] = met[MET_PATH]
     return met[MET_LINKED] > 0 or out[COMPANY] > 0 or out[SIMILAR] > 0 or out[PATH] > 0
 
