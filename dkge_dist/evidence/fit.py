@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
 
 from dkge_dist.evidence.features import FEATURES, features
 from dkge_dist.evidence.questions import Questions
@@ -156,6 +155,8 @@ def fit_weights(problem: FitProblem, relations: int, distances: Distances | None
         penalty = COMMON_PRIOR * np.square(common).sum() + RELATION_PRIOR * np.square(differs).sum()
         last = by_scale.sum() * scale if distances is not None else 0.0
         return loss.sum() + 0.5 * penalty, np.concatenate([by_common.ravel(), by_differs.ravel(), [last]])
+
+    from scipy.optimize import minimize  # It takes half a second to load, and only a fit needs it.
 
     best = np.zeros(common_size + groups.shape[0] * width + 1)
     bounds = [(None, None)] * (best.shape[0] - 1) + [(np.log(LEAST_SCALE), np.log(GREATEST_SCALE))]

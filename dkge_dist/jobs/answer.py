@@ -56,7 +56,7 @@ def answer(
     began = time.monotonic()
     opened = open_model(store, version)
     asked = _by_rows(opened, questions)
-    evidence = open_evidence(opened) if options.evidence else None
+    evidence = open_evidence(opened, asked) if options.evidence else None
     if options.why and evidence is None:
         raise UsageError("--why tells evidence: this model was learnt without, or --no-evidence was given")
     known = known_answers(opened.snapshot, asked)

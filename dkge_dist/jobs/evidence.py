@@ -9,8 +9,10 @@ import numpy as np
 from dkge_dist.config import Settings, settings_of_model
 from dkge_dist.evaluation.validation import Validation
 from dkge_dist.evidence.fitting import validation_half
+from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.evidence.stored import evidence_of
+from dkge_dist.evidence.surroundings import triples_around
 from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.graph.topology import Topology
 from dkge_dist.graph.training_graph import TrainingGraph
@@ -27,14 +29,21 @@ def walk_limits(settings: Settings) -> WalkLimits:
     return WalkLimits(settings.seed, settings.evidence.max_neighbours, settings.evidence.max_candidates)
 
 
-def open_evidence(opened: OpenedModel) -> Evidence | None:
-    """The evidence of an opened model over its snapshot; None if it has none."""
+FEW_QUESTIONS = 16
+"""So many are answered from their surroundings, without lists of the whole graph."""
+
+
+def open_evidence(opened: OpenedModel, asked: Questions | None = None) -> Evidence | None:
+    """The evidence of an opened model over its snapshot; None if it has none. `asked`: nothing else will be asked."""
     part = opened.model.model.evidence
     if part is None:
         return None
     digest = opened.names[0].digests
-    topology = Topology.of(opened.snapshot.triples(Split.TRAIN), digest.shape[0])
     limits = walk_limits(settings_of_model(opened.model.model.settings))
+    train = opened.snapshot.triples(Split.TRAIN)
+    if asked is not None and asked.count <= FEW_QUESTIONS:
+        train = triples_around(train, digest, asked.entity, limits)
+    topology = Topology.of(train, digest.shape[0])
     return evidence_of(load_arrays(opened.store, part), topology, digest, limits)
 
 

@@ -246,12 +246,13 @@ def joined(out: Adjacency, left: Array, right: Array) -> Array:
     return result
 
 
+@kernel
+def _list_of(adjacency, row):  # type: ignore[no-untyped-def]
+    patched, begin, end = locate(adjacency, row)
+    return adjacency.patch_entries[begin:end].copy() if patched else adjacency.entries[begin:end].copy()
+
+
 def list_of(adjacency: Adjacency, row: int) -> Array:
-    """The list of one row, for single looks: it searches the overlay."""
-    at = np.flatnonzero(adjacency.slot_row == row)
-    if at.shape[0]:
-        place = adjacency.slot_list[at[0]]
-        return adjacency.patch_entries[adjacency.patch_indptr[place] : adjacency.patch_indptr[place + 1]]
-    if row + 1 >= adjacency.indptr.shape[0]:
-        return adjacency.entries[:0]
-    return adjacency.entries[adjacency.indptr[row] : adjacency.indptr[row + 1]]
+    """The list of one row."""
+    found: Array = _list_of(adjacency, np.int64(row))
+    return found
