@@ -60,6 +60,9 @@ class TrainSettings(Section):
         Field(description="negatives shared by a batch and scored on both sides, or one Bernoulli negative a triple"),
     ] = "shared"
     negatives: Annotated[int, Field(ge=1, le=1_000_000, description="shared negatives of a batch")] = 1024
+    own_negative: Annotated[
+        bool, Field(description="the question's own entity competes too, if its relation has no self loops")
+    ] = True
     logq_correction: Annotated[
         bool, Field(description="a shared negative weighs as many entities as it stands for")
     ] = True
@@ -191,6 +194,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "train.schedule": "constant",
         "train.init_scale": 1.0,
         "train.hide_targets": 0.0,
+        "train.own_negative": False,
         "train.logq_correction": False,
         "train.max_epochs": 800,
         "online.affected_by": "context",

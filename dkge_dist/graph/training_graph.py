@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.relation_paths import PathCounts
 from dkge_dist.graph.snapshot import Snapshot
@@ -62,6 +64,13 @@ class TrainingGraph:
     def relation_rows(self) -> int:
         """Rows of the relation tables, alive or not."""
         return int(self.digests[1].shape[0])
+
+    @property
+    def loopless_relations(self) -> Array:
+        """By relation: has it no self loop?"""
+        loopless = np.ones(self.relation_rows, np.bool_)
+        loopless[self.train.relation[self.train.head == self.train.tail]] = False
+        return loopless
 
     def after(self, diff: Diff, snapshot: Snapshot) -> tuple[TrainingGraph, Toggles, Array]:
         """The graph that `diff` leads to, at `snapshot`; the toggled edges; the paths whose partners changed.

@@ -290,13 +290,16 @@ def _learn(night: Night, tables: Tables, model: Dkge, evidence: Evidence | None,
     offsets = (
         EvidenceOffsets.of(evidence.graph, plan.triples, settings.evidence.offset) if evidence is not None else None
     )
+    own_negative = graph.loopless_relations if train.own_negative else None
     held_out = validation_half(graph) if evidence is not None else graph.valid
     sizes = (online.valid_triples, online.valid_candidates)
     updater = Updater(
         plan,
         entities,
         relations,
-        BatchMaker(plan.triples, entities, relations, negatives, train.hide_targets, offsets, plan.deleted),
+        BatchMaker(
+            plan.triples, entities, relations, negatives, train.hide_targets, offsets, plan.deleted, own_negative
+        ),
         Validation.of(graph, held_out, *sizes, settings.seed, stream=ONLINE_VALIDATION),
         Loss(train.loss, train.margin),
         online,

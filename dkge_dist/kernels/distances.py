@@ -50,17 +50,20 @@ def softmax_l1(  # type: ignore[no-untyped-def]
     candidate_ND,
     positive_Q,
     denied_Q,
+    own_Q,
     known_QN,
     logq_N,
     margin,
     loss_Q,
     grad_positive_Q,
+    grad_own_Q,
     grad_query_QD,
     parts_CND,
 ):
     """Cross-entropy of the positive among the candidates, with −distance as logit, and all its gradients.
 
-    A candidate counts as if it were there exp(logq) times; known ones do not count. Where `denied_Q`, the positive is
+    A candidate counts as if it were there exp(logq) times; known ones do not count. `own_Q` is the distance of one more
+    candidate of each query, infinite where there is none. Where `denied_Q`, the positive is
     none any more: its loss is −log(1 − p) instead of −log p, which pulls the others by p, in the shares that they have
     among themselves.
     The gradient by the candidates comes in `CHUNKS` parts to be added up. Distances are summed with the candidates side
@@ -87,10 +90,11 @@ def softmax_l1(  # type: ignore[no-untyped-def]
             for n in range(count):
                 if known_QN[q, n]:
                     logits[n] = -np.inf
-            top = max(true, largest(logits))
+            top = max(max(true, -own_Q[q]), largest(logits))
             for n in range(count):
                 logits[n] = np.exp(logits[n] - top)
-            chance, rest = np.exp(true - top), total(logits)
+            chance, own = np.exp(true - top), np.exp(-own_Q[q] - top)
+            rest = total(logits) + own
             normal = chance + rest
             chance /= normal
             loss_Q[q] = np.log(normal) + top - true
@@ -101,6 +105,7 @@ def softmax_l1(  # type: ignore[no-untyped-def]
                 base, sign = max(rest, np.float32(1e-30)), -chance
                 loss_Q[q] = np.log(normal) - np.log(base)
                 grad_positive_Q[q] = -chance if rest > 0 else np.float32(0)
+            grad_own_Q[q] = -sign * (own / base)
             for d in range(dim):
                 grad_query_QD[q, d] = 0
             for n in range(count):

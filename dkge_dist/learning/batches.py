@@ -39,7 +39,8 @@ class Batch(Generic[Objects]):
     `shared`: numbers of entities that serve every positive on both sides. `known_tail_mask` and `known_head_mask`
     (positives × shared) mark those that make a known triple; `log_weight` is the logarithm of how many entities each of
     them stands for. `tail_offset` and `head_offset` are the evidence that the logit of a positive begins with;
-    `denied` positives are no triples any more, and are pushed away.
+    `denied` positives are no triples any more, and are pushed away. `own_is_negative` where the question's own entity
+    competes too, though nobody drew it.
     Otherwise `negative` is one entity a positive and `corrupts_head` says which side it replaces.
     """
 
@@ -55,6 +56,7 @@ class Batch(Generic[Objects]):
     tail_offset: Array
     head_offset: Array
     denied: Array
+    own_is_negative: Array
     negative: Array
     corrupts_head: Array
 
@@ -153,6 +155,9 @@ class BatchMaker(Generic[Objects]):
     an entity with one triple would never learn with the context that it is asked with. A pair that a triple outside the
     batch links too stays visible, as it does when held-out triples are asked for. Known triples are never negatives.
 
+    `own_negative` says by relation whether the question's own entity is always a negative. It is seldom drawn, and
+    nearer than the truth if the relation's vector is short.
+
     Positions beyond `triples` are those of `deleted` ones, which stand in no context any more.
 
     Rank r of `world` workers makes its run of the positives of every batch. Negatives and hidden targets are those of
@@ -168,6 +173,7 @@ class BatchMaker(Generic[Objects]):
         hide_targets: float = 0.0,
         offsets: EvidenceOffsets | None = None,
         deleted: Triples | None = None,
+        own_negative: Array | None = None,
         rank: int = 0,
         world: int = 1,
     ) -> None:
@@ -175,6 +181,7 @@ class BatchMaker(Generic[Objects]):
         self._every = triples if deleted is None else Triples.concat([triples, deleted])
         self.negatives, self.hide_targets, self.offsets = negatives, hide_targets, offsets
         self.rank, self.world = rank, world
+        self._own_negative = own_negative if own_negative is not None else np.zeros(relations.count, np.bool_)
         self._entity_numbers = RowNumbering(entities.count)
         self._relation_numbers = RowNumbering(relations.count)
 
@@ -213,6 +220,7 @@ class BatchMaker(Generic[Objects]):
             tail_offset=tail_offset,
             head_offset=head_offset,
             denied=denied[mine],
+            own_is_negative=self._own_negative[triples.relation],
             negative=negative,
             corrupts_head=side == 0,
         )

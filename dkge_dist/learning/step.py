@@ -104,6 +104,8 @@ def batch_loss(entity_BD: Tensor, relation_BD: Tensor, batch: Batch[Any], loss: 
     head, tail = entity_BD[on(device, batch.head)], entity_BD[on(device, batch.tail)]
     relation = relation_BD[on(device, batch.relation)]
     positive = score(head, relation, tail)
+    # The question's own entity is as far from h* + r*, and from t* − r*, as r* is long.
+    own = relation.abs().sum(-1).masked_fill(~on(device, batch.own_is_negative), torch.inf)
     shared, log_weight = entity_BD[on(device, batch.shared)], on(device, batch.log_weight)
     side = softmax_loss if loss.kind == "softmax" else self_adversarial_loss
     sides = (
@@ -115,7 +117,7 @@ def batch_loss(entity_BD: Tensor, relation_BD: Tensor, batch: Batch[Any], loss: 
             positive - on(device, offset),
             on(device, batch.denied),
             query,
-            Negatives(shared, on(device, mask), log_weight),
+            Negatives(shared, on(device, mask), log_weight, own),
             loss.margin,
         )
         for query, mask, offset in sides

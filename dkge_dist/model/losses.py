@@ -54,11 +54,15 @@ def plain_corrupted_margin_loss(entity_ED: Tensor, relation_RD: Tensor, triples:
 
 
 class Negatives(NamedTuple):
-    """What all positives of a batch compete with; known ones take no part."""
+    """What a positive competes with: `vector_ND`, shared by all, and its own entity at the distance `own_B`.
+
+    Known ones take no part, and neither does an own entity at an infinite distance.
+    """
 
     vector_ND: Tensor
     known_BN: Tensor
     logq_N: Tensor
+    own_B: Tensor
 
 
 def softmax_loss(positive_B: Tensor, denied_B: Tensor, query_BD: Tensor, negatives: Negatives, margin: float) -> Tensor:
@@ -67,7 +71,16 @@ def softmax_loss(positive_B: Tensor, denied_B: Tensor, query_BD: Tensor, negativ
     Denied positives are none any more: −log(1 − p) instead of −log p.
     """
     if positive_B.device.type == "cpu":
-        out: Tensor = _SoftmaxL1.apply(positive_B, query_BD, negatives.vector_ND, denied_B, *negatives[1:], margin)
+        out: Tensor = _SoftmaxL1.apply(
+            positive_B,
+            query_BD,
+            negatives.vector_ND,
+            negatives.own_B,
+            denied_B,
+            negatives.known_BN,
+            negatives.logq_N,
+            margin,
+        )
         return out
     return plain_softmax_loss(positive_B, denied_B, query_BD, negatives, margin)
 
@@ -78,7 +91,7 @@ def plain_softmax_loss(
     """`softmax_loss` in plain torch operations."""
     distance_BN = pair_distances(query_BD, negatives.vector_ND)
     logits_BN = (negatives.logq_N - distance_BN).masked_fill(negatives.known_BN, -torch.inf)
-    others_B = torch.logsumexp(logits_BN, -1)
+    others_B = torch.logaddexp(torch.logsumexp(logits_BN, -1), -negatives.own_B)
     true_B = -positive_B - margin
     return (torch.logaddexp(true_B, others_B) - torch.where(denied_B, others_B, true_B)).sum()
 
@@ -90,9 +103,12 @@ def self_adversarial_loss(
 
     Denied positives are negatives themselves, with none beside them.
     """
-    distance_BN = pair_distances(query_BD, negatives.vector_ND)
-    logits_BN = (negatives.logq_N - distance_BN.detach()).masked_fill(negatives.known_BN, -torch.inf)
-    weight_BN = logits_BN.softmax(-1).nan_to_num()
+    has_own_B = ~negatives.own_B.isinf()
+    own_B = negatives.own_B.masked_fill(~has_own_B, 0.0)
+    distance_BN = torch.cat([pair_distances(query_BD, negatives.vector_ND), own_B.unsqueeze(-1)], -1)
+    absent_BN = torch.cat([negatives.known_BN, ~has_own_B.unsqueeze(-1)], -1)
+    logq_N = torch.cat([negatives.logq_N, negatives.logq_N.new_zeros(1)])
+    weight_BN = (logq_N - distance_BN.detach()).masked_fill(absent_BN, -torch.inf).softmax(-1).nan_to_num()
     negative_B = (weight_BN * torch.nn.functional.softplus(margin - distance_BN)).sum(-1).masked_fill(denied_B, 0.0)
     away_B = torch.where(denied_B, margin - positive_B, positive_B - margin)
     return (torch.nn.functional.softplus(away_B) + negative_B).sum()
@@ -107,25 +123,26 @@ class _SoftmaxL1(torch.autograd.Function):
         positive_B: Tensor,
         query_BD: Tensor,
         negative_ND: Tensor,
+        own_B: Tensor,
         denied_B: Tensor,
         known_BN: Tensor,
         logq_N: Tensor,
         margin: float,
     ) -> Tensor:
-        positive, query, negative = (x.detach().contiguous() for x in (positive_B, query_BD, negative_ND))
-        loss_B, by_positive, by_query = torch.empty_like(positive), torch.empty_like(positive), torch.empty_like(query)
-        parts_CND = negative.new_empty(CHUNKS, *negative.shape)
+        positive, query, negative, own = (x.detach().contiguous() for x in (positive_B, query_BD, negative_ND, own_B))
+        loss_B, by_positive, by_own = (torch.empty_like(positive) for _ in range(3))
+        by_query, parts_CND = torch.empty_like(query), negative.new_empty(CHUNKS, *negative.shape)
         softmax_l1(
-            query.numpy(), negative.numpy(), positive.numpy(), denied_B.numpy(), known_BN.numpy(), logq_N.numpy(),
-            np.float32(margin), loss_B.numpy(), by_positive.numpy(), by_query.numpy(), parts_CND.numpy(),
+            query.numpy(), negative.numpy(), positive.numpy(), denied_B.numpy(), own.numpy(), known_BN.numpy(),
+            logq_N.numpy(), np.float32(margin), loss_B.numpy(), by_positive.numpy(), by_own.numpy(), by_query.numpy(),
+            parts_CND.numpy(),
         )  # fmt: skip
-        ctx.save_for_backward(by_positive, by_query, parts_CND.sum(0))
+        ctx.save_for_backward(by_positive, by_query, parts_CND.sum(0), by_own)
         return loss_B.sum()
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None, None, None]:
-        by_positive, by_query, by_negative = ctx.saved_tensors
-        return by_positive * grads[0], by_query * grads[0], by_negative * grads[0], None, None, None, None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return (*(saved * grads[0] for saved in ctx.saved_tensors), None, None, None, None)
 
 
 class _MarginL1(torch.autograd.Function):

@@ -92,6 +92,7 @@ def build_trainer(communicator: Communicator, tables: Tables, job: TrainJob, dev
         negatives,
         train.hide_targets,
         job.offsets,
+        own_negative=graph.loopless_relations if train.own_negative else None,
         rank=communicator.rank,
         world=communicator.world,
     )
