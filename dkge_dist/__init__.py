@@ -8,6 +8,7 @@
     dkge.train("store")                              # Snapshot -> model version
     dkge.evaluate("store")                           # -> link prediction on held-out triples
     dkge.answer("store", "tt0000010", "director")    # -> the best answers
+    dkge.fidelity("store")                           # -> was the last night learnt?
     dkge.evidence_table("store")                     # -> what supports which relation, and how strongly
     dkge.open_version("store")["entities/joint"]     # -> vectors as a zarr array, read lazily
     dkge.log("store"); dkge.check("store")
@@ -43,6 +44,7 @@ __all__ = [
     "evaluate",
     "evidence_table",
     "export",
+    "fidelity",
     "gc",
     "ingest",
     "log",

@@ -206,6 +206,26 @@ def evaluate(
     return job.evaluate(Store.open(store), runtime, version, options, threads)
 
 
+def fidelity(
+    store: PathLike,
+    *,
+    version: str | None = None,
+    since: str | None = None,
+    evidence: bool = True,
+    shards: int | None = None,
+    address: str | None = None,
+    wait_seconds: float | None = None,
+) -> Report:
+    """What a model learnt of its night: ranks of the triples that it added, deleted, replaced and kept. Exact.
+
+    The night is what happened since the snapshot that the model was updated from, or since the one named by `since`.
+    """
+    from dkge_dist.jobs import fidelity as job
+
+    runtime = choose_runtime(ClusterOptions(shards, 1, address, wait_seconds))
+    return job.fidelity(Store.open(store), runtime, version, job.FidelityOptions(since, evidence))
+
+
 def answer(
     store: PathLike,
     head: str | None = None,

@@ -9,7 +9,7 @@ import typer
 
 from dkge_dist.cli.options import Address, Json, ModelVersion, NoEvidence, Shards, StorePath, Wait
 from dkge_dist.cli.output import emit
-from dkge_dist.cli.render import render_answers, render_evaluation, render_evidence, render_exported
+from dkge_dist.cli.render import render_answers, render_evaluation, render_evidence, render_exported, render_fidelity
 from dkge_dist.types import UsageError
 
 
@@ -42,6 +42,27 @@ def evaluate(
         wait_seconds=wait,
     )  # fmt: skip
     emit(report, as_json, render_evaluation)
+
+
+def fidelity(
+    store: StorePath,
+    version: ModelVersion = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="V", help="The snapshot that the night began with; by default the last one.")
+    ] = None,
+    no_evidence: NoEvidence = False,
+    shards: Shards = None,
+    address: Address = None,
+    wait: Wait = None,
+    as_json: Json = False,
+) -> None:
+    """What a night learnt: are its added triples believed, its deleted ones not, and the rest as before?"""
+    from dkge_dist import api
+
+    report = api.fidelity(
+        store, version=version, since=since, evidence=not no_evidence, shards=shards, address=address, wait_seconds=wait
+    )
+    emit(report, as_json, render_fidelity)
 
 
 def answer(

@@ -91,6 +91,7 @@ def render_update(report: dict[str, Any]) -> None:
         print(f"  {report['epochs']} epochs, {report['bytes_written']:,} bytes written, {report['seconds']:.1f} s")
         if report["valid"]:
             print(f"  validation: {_format_metrics(report['valid'])}")
+        render_groups(report["fidelity"])
 
 
 def render_night(report: dict[str, Any]) -> None:
@@ -126,6 +127,32 @@ def render_evaluation(report: dict[str, Any]) -> None:
         ["", "triples", *METRICS],
         [[name, n, *(_format_metric(m, found[m]) for m in METRICS)] for name, n, found in lines],
     )
+
+
+GROUPS = ("added_existing", "added_emerging", "deleted", "replaced", "kept_near", "kept_far")
+
+
+def render_fidelity(report: dict[str, Any]) -> None:
+    """What became of the triples of a night, by vectors alone and with evidence."""
+    print(f"version {report['version']}: from {report['since']!r} to {report['snapshot']!r}")
+    render_groups(report)
+
+
+def render_groups(report: dict[str, Any]) -> None:
+    """The groups of triples of a night as a table."""
+    lines = []
+    for group in GROUPS:
+        found = report[group]
+        for way in ("vectors", "with_evidence"):
+            values = found.get(way)
+            if values and "mrr" in values:
+                name, count = (group.replace("_", " "), found["triples"]) if way == "vectors" else ("", "")
+                above = values.get("new_above_old")
+                numbers = [_format_metric(metric, values[metric]) for metric in METRICS]
+                lines.append([name, count, way.replace("_", " "), *numbers, "" if above is None else f"{above:.3f}"])
+    print_table(["", "triples", "by", *METRICS, "new above old"], lines)
+    if report["sampled"]:
+        print("  (sampled: `dkge fidelity` is exact)")
 
 
 def render_answers(report: dict[str, Any]) -> None:
