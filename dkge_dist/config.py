@@ -35,7 +35,7 @@ class ContextSettings(Section):
 class ModelSettings(Section):
     """The shape of the model. It belongs to the model version."""
 
-    dim: Annotated[int, Field(ge=1, le=4096, description="dimension of the vectors")] = 200
+    dim: Annotated[int, Field(ge=1, le=4096, description="dimension of the vectors")] = 100
     entity_layers: Annotated[int, Field(ge=1, le=3, description="layers of the entities' graph convolution")] = 1
     relation_layers: Annotated[int, Field(ge=1, le=3, description="layers of the relations' graph convolution")] = 1
 
@@ -47,8 +47,9 @@ class EvidenceSettings(Section):
     max_candidates: Annotated[int, Field(ge=8, le=1_000_000, description="of a question that may have evidence")] = 1000
     max_neighbours: Annotated[int, Field(ge=1, le=4096, description="of an entity that walks go to, a sample")] = 64
     offset: Annotated[
-        float, Field(ge=0, le=100, description="logit that a certain link gives a positive while vectors learn")
-    ] = 7.0
+        float,
+        Field(ge=0, le=100, description="logit that a certain link gives a positive at first, and less to the end"),
+    ] = 12.0
 
 
 class TrainSettings(Section):
@@ -80,7 +81,7 @@ class TrainSettings(Section):
     hide_targets: Annotated[
         float, Field(ge=0, le=1, description="share of triples left out of the contexts they are learnt with")
     ] = 0.8
-    max_epochs: Annotated[int, Field(ge=1, le=10_000_000)] = 16
+    max_epochs: Annotated[int, Field(ge=1, le=10_000_000)] = 8
     max_seconds: Annotated[float, Field(ge=0, description="0 means no limit")] = 0.0
     eval_every: Annotated[int, Field(ge=1, description="epochs between validations")] = 2
     early_stopping_metric: Annotated[Metric, Field(description="which validation metric has to get better")] = "hits@10"

@@ -25,7 +25,7 @@ from dkge_dist.jobs.fidelity import sampled_fidelity
 from dkge_dist.jobs.graphs import training_graph
 from dkge_dist.jobs.published import PublishedModel
 from dkge_dist.jobs.report import FINE, Report, seconds_since
-from dkge_dist.learning.batches import BatchMaker, EvidenceOffsets, NegativeSampling
+from dkge_dist.learning.batches import BatchMaker, NegativeSampling
 from dkge_dist.learning.contexts import EntityContexts, RelationContexts
 from dkge_dist.learning.machine import use_machine
 from dkge_dist.learning.step import Loss
@@ -287,9 +287,6 @@ def _learn(night: Night, tables: Tables, model: Dkge, evidence: Evidence | None,
     entities = OnlineObjects(model.entity, tables.entities, entity_contexts, graph.topology, plan.entities)
     relations = OnlineObjects(model.relation, tables.relations, relation_contexts, graph.topology, plan.relations)
     negatives = NegativeSampling.of(graph, train.sampler, online.negatives or train.negatives, train.logq_correction)
-    offsets = (
-        EvidenceOffsets.of(evidence.graph, plan.triples, settings.evidence.offset) if evidence is not None else None
-    )
     own_negative = graph.loopless_relations if train.own_negative else None
     held_out = validation_half(graph) if evidence is not None else graph.valid
     sizes = (online.valid_triples, online.valid_candidates)

@@ -124,7 +124,7 @@ class NegativeSampling:
 
 
 class EvidenceOffsets(NamedTuple):
-    """What the logit of each triple to learn begins with, among tails and among heads, because a link explains it.
+    """What is added to the logit of each triple to learn, among tails and among heads, because a link explains it.
 
     Vectors that are told learn what the graph does not say already.
     """

@@ -58,8 +58,8 @@ class Step(Generic[Objects]):
         self.entities, self.relations, self.loss = entities, relations, loss
         self.communicator, self.dense = communicator, dense
 
-    def learn(self, prepared: PreparedBatch[Objects], optimizer: Optimizer) -> float:
-        """Learn from one batch; its loss."""
+    def learn(self, prepared: PreparedBatch[Objects], optimizer: Optimizer, offset_share: float = 0.0) -> float:
+        """Learn from one batch, with a share of its evidence offsets; its loss."""
         batch = prepared.batch
         kinds = (self.entities, self.relations)
         objects = (batch.entities, batch.relations)
@@ -71,7 +71,7 @@ class Step(Generic[Objects]):
         (entity_BD, entity_leaves), (relation_BD, relation_leaves) = encoded
         total = torch.zeros(1, device=entity_BD.device)
         if batch.head.shape[0]:
-            loss = batch_loss(entity_BD, relation_BD, batch, self.loss)
+            loss = batch_loss(entity_BD, relation_BD, batch, self.loss, offset_share)
             if loss.requires_grad:
                 loss.backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
@@ -94,7 +94,9 @@ class Step(Generic[Objects]):
         return value
 
 
-def batch_loss(entity_BD: Tensor, relation_BD: Tensor, batch: Batch[Any], loss: Loss) -> Tensor:
+def batch_loss(
+    entity_BD: Tensor, relation_BD: Tensor, batch: Batch[Any], loss: Loss, offset_share: float = 0.0
+) -> Tensor:
     """The loss of a batch, from the joint vectors of its objects."""
     device = entity_BD.device
     if batch.shared.shape[0] == 0:
@@ -114,7 +116,7 @@ def batch_loss(entity_BD: Tensor, relation_BD: Tensor, batch: Batch[Any], loss: 
     )
     by_tail, by_head = (
         side(
-            positive - on(device, offset),
+            positive - offset_share * on(device, offset),
             on(device, batch.denied),
             query,
             Negatives(shared, on(device, mask), log_weight, own),

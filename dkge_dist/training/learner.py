@@ -54,11 +54,11 @@ class Learner:
         dense = DenseParameters(list(model.parameters()), self.dense)
         self.step = Step(self.entities, self.relations, loss, communicator, dense)
 
-    def learn(self, prepared: PreparedBatch[ObjectBatch], rates: Rates) -> float:
-        """One step; the loss of the batch."""
+    def learn(self, prepared: PreparedBatch[ObjectBatch], rates: Rates, offset_share: float = 0.0) -> float:
+        """One step, with a share of the evidence offsets; the loss of the batch."""
         for group in self.dense.param_groups:
             group["lr"] = rates.dense
-        return self.step.learn(prepared, Optimizer(self.kind, rates.rows))
+        return self.step.learn(prepared, Optimizer(self.kind, rates.rows), offset_share)
 
     def materialise(
         self, entity_contexts: ObjectSource, relation_contexts: ObjectSource, entities: Array, relations: Array

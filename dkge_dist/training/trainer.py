@@ -126,7 +126,8 @@ class Trainer:
         share = step / (progress.epochs_planned * self.batches)
         factor = max(1 - share, LEAST_RATE) if self.settings.schedule == "linear" else 1.0
         try:
-            return self.learner.learn(prepared, self.rates.scaled(factor))
+            # Evidence leads at first, so that vectors look for what it does not say; in the end they know everything.
+            return self.learner.learn(prepared, self.rates.scaled(factor), 1 - share)
         except NotFiniteError as error:
             raise DivergedError(
                 f"epoch {progress.epoch + 1}, batch {progress.batch + 1}: {self._advice(error)}"
