@@ -61,6 +61,7 @@ def assert_same_parts(one: Path, other: Path) -> None:
     assert mine.entities == theirs.entities
     assert mine.relations == theirs.relations
     assert mine.dense == theirs.dense
+    assert mine.evidence == theirs.evidence is not None
     assert mine.metrics == theirs.metrics
 
 
