@@ -17,6 +17,7 @@ from dkge_dist.jobs.evidence import open_evidence, walk_limits
 from dkge_dist.jobs.graphs import training_graph
 from dkge_dist.jobs.opened import OpenedModel, joint_embedding, open_model
 from dkge_dist.runtime import LocalRuntime
+from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
 from dkge_dist.types import Field
 from tests.jobs.building import ADDED, ingest_night, some_train, trained_store
@@ -96,3 +97,15 @@ def test_the_paper_preset_has_none(tmp_path: Path) -> None:
     ingest_night(tmp_path / "n1.changes", store, ADDED, [])
     dkge_dist.update(store)
     assert open_evidence(open_model(Store.open(store))) is None
+
+
+def test_a_damaged_part_is_named(store: Path) -> None:
+    opened = Store.open(store)
+    part = opened.find_model().model.evidence
+    assert part is not None
+    path = opened.storage.part_path(part.part)
+    path.write_bytes(b"\xff" * part.size)
+    with pytest.raises(StoreError, match=f"part {path} is damaged"):
+        dkge_dist.answer(store, "e4", "r2")
+    problems = dkge_dist.check(store)["problems"]
+    assert any(part.digest in problem["problem"] for problem in problems)
