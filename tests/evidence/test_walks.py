@@ -264,6 +264,15 @@ def test_entities_and_relations_without_triples_and_no_questions_at_all() -> Non
     assert not empty.of_pairs(asked, np.array([0, 1, 1, 0])).any()
 
 
+def test_a_relation_that_was_not_counted_never_gets_to_a_kernel() -> None:
+    evidence = evidence_of([(0, 0, 1)], 3, 2, WalkLimits(0, 2, 8))
+    asked = questions_of([(0, 1, True), (0, 2, True)])
+    with pytest.raises(AssertionError, match="beyond those counted"):
+        evidence.candidates(asked)
+    with pytest.raises(AssertionError, match="beyond those counted"):
+        evidence.of_pairs(asked, np.array([1, 1]))
+
+
 def test_new_entities_have_evidence_at_once() -> None:
     """Rows and relations beyond those that the base of the lists was made for."""
     base = [(0, 0, 1), (2, 0, 1), (0, 1, 1), (2, 1, 1)]
