@@ -106,6 +106,8 @@ class GraphEvidence:
 
     def _sides(self, questions: Questions) -> Iterator[tuple[Array, WalkInputs]]:
         """Which questions ask for tails and which for heads, each with what the kernels read."""
+        # Kernels look relations up without a check.
+        assert questions.relation.max(initial=-1) < self.counts.pairs.shape[0], "a relation beyond those counted"
         for asks_tail in (True, False):
             where = np.flatnonzero(questions.asks_tail == asks_tail)
             if where.shape[0]:

@@ -17,6 +17,7 @@ from dkge_dist.cluster.errors import ShardLostError
 from dkge_dist.cluster.runtime import RayRuntime
 from dkge_dist.cluster.session import ClusterConfig
 from dkge_dist.evaluation.link_prediction import JointEmbedding, rank
+from dkge_dist.jobs.evidence import open_evidence
 from dkge_dist.jobs.opened import OpenedModel, open_model
 from dkge_dist.runtime import LocalRuntime, Monitor, Runtime
 from dkge_dist.store.models import ModelMetadata, load_arrays, publish_model, save_model
@@ -51,7 +52,8 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> OpenedModel:
             tables[0].save(staging, manifest.block_rows),
             tables[1].save(staging, block_rows(tables[1].rows)),
         )
-        metadata = ModelMetadata(entry.settings, {}, {"origin": "scratch"}, [])
+        assert entry.evidence is not None
+        metadata = ModelMetadata(entry.settings, {}, {"origin": "scratch"}, [], load_arrays(store, entry.evidence))
         publish_model(store, save_model(staging, entry.snapshot, saved, load_arrays(store, entry.dense), metadata), 0.0)
     return open_model(store)
 
@@ -62,27 +64,34 @@ def test_ranks_of_single_triples_agree(opened: OpenedModel) -> None:
     rows = (model.model.entities[Field.JOINT].rows, model.model.relations[Field.JOINT].rows)
     candidates = np.flatnonzero(snapshot.entities_alive)[::2].astype(ROW)
     triples, train = snapshot.triples(Split.TEST), snapshot.triples(Split.TRAIN)
-    asked = np.array([299, 3, 3, 64, 299, 130], ROW)
+    asked, evidence = np.array([299, 3, 3, 64, 299, 130], ROW), open_evidence(opened)
+    assert evidence is not None
     runtimes: list[Runtime] = [LocalRuntime(), RayRuntime(ClusterConfig(3))]
     found = []
     for runtime in runtimes:
         with runtime.open_tables(opened.store, model, rows, (Field.JOINT,)) as tables:
             relations = tables.relations.pull({Field.JOINT: np.arange(rows[1], dtype=ROW)})[Field.JOINT]
             embedding = JointEmbedding(tables.entities, relations, candidates)
-            ranks = rank(embedding, triples, train)
-            found.append((ranks.tail, ranks.head, embedding.vectors(asked), tables.entities.stats()))
+            ranks, scored = rank(embedding, triples, train), rank(embedding, triples, train, evidence)
+            pulled = embedding.vectors(asked)
+            found.append((ranks.tail, ranks.head, pulled, tables.entities.stats(), scored.tail, scored.head))
     (here, there) = found
-    for one, other in zip(here[:3], there[:3], strict=True):
-        assert np.array_equal(one, other)
+    for number in (0, 1, 2, 4, 5):
+        assert np.array_equal(here[number], there[number])
+    assert not np.array_equal(here[0], here[4]) and not np.array_equal(here[1], here[5])
     assert (here[0] % 1 == 0.5).any(), "ties get the mean of the best and the worst rank"
     assert [of["rows"] for of in there[3]] == [128, 108, 64], "blocks of 64 rows, round robin"
 
 
 def test_ties_are_broken_alike(opened: OpenedModel) -> None:
     store = opened.store.storage.location
-    alone = api.answer(store, "e5", "r0", top=40)
-    assert len({found["score"] for found in alone["answers"]}) < 5, "the test is about ties"
-    assert {**api.answer(store, "e5", "r0", top=40, shards=3), "seconds": 0} == {**alone, "seconds": 0}
+    alone = api.answer(store, "e5", "r0", top=40, evidence=False)
+    assert len({found["score"] for found in alone["answers"]}) < 8, "the test is about ties"
+    there = api.answer(store, "e5", "r0", top=40, evidence=False, shards=3)
+    assert {**there, "seconds": 0} == {**alone, "seconds": 0}
+    scored = api.answer(store, "e5", "r0", top=40)
+    assert {**api.answer(store, "e5", "r0", top=40, shards=3), "seconds": 0} == {**scored, "seconds": 0}
+    assert [found["entity"] for found in scored["answers"]] != [found["entity"] for found in alone["answers"]]
 
 
 def test_tables_have_room_for_new_rows(opened: OpenedModel) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from dkge_dist import api
 from dkge_dist.store.manifest import ModelEntry
+from dkge_dist.store.models import load_arrays
 from dkge_dist.store.store import Store
 from dkge_dist.training.progress import StoppedError
 from dkge_dist.types import DkgeError
@@ -31,7 +32,9 @@ TRIPLES = 400
 def untrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """250 entities in four blocks."""
     folder = tmp_path_factory.mktemp("training")
-    source = write_tsv(folder / "base.tsv", movies(TRIPLES))
+    triples = movies(TRIPLES)
+    copies = [(title, "known for", person) for title, _, person in triples[::3]]
+    source = write_tsv(folder / "base.tsv", [*triples, *copies])
     api.ingest(folder / "store", source, valid=20, test=20)
     return folder / "store"
 
@@ -48,6 +51,9 @@ def trained_here(untrained: Path, tmp_path_factory: pytest.TempPathFactory) -> d
     for name, words in (("long", LONG), ("short", SHORT)):
         stores[name] = Path(shutil.copytree(untrained, tmp_path_factory.mktemp(name) / "store"))
         api.train(stores[name], settings=words)
+        evidence = model(stores[name]).evidence
+        assert evidence is not None
+        assert load_arrays(Store.open(stores[name]), evidence)["weights.relation"].any(), "there is something to weigh"
     return stores
 
 
@@ -61,6 +67,7 @@ def assert_same_parts(one: Path, other: Path) -> None:
     assert mine.entities == theirs.entities
     assert mine.relations == theirs.relations
     assert mine.dense == theirs.dense
+    assert mine.evidence == theirs.evidence is not None
     assert mine.metrics == theirs.metrics
 
 
@@ -79,14 +86,14 @@ def test_training_stopped_on_ray_is_finished_in_this_process(store: Path, traine
     heard: list[tuple[float, str]] = []
 
     def stop() -> bool:
-        return bool(heard)
+        return bool(heard) and heard[-1][1].startswith("epoch ")
 
     with pytest.raises(StoppedError, match=r"stopped in epoch \d+; the same command goes on from here"):
         api.train(
             store, settings=LONG, shards=3, stop=stop, progress=lambda share, message: heard.append((share, message))
         )
-    assert heard[0][1].startswith("epoch ")
-    assert 0 < heard[-1][0] < 1
+    assert heard[0] == (0.0, "reading evidence off the graph")
+    assert heard[-1][1].startswith("epoch ") and 0 < heard[-1][0] < 1
     assert head(store).version == 1
     report = api.train(store, settings=LONG)
     assert report["resumed"]

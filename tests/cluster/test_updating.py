@@ -92,6 +92,8 @@ def test_update_is_the_same_on_any_number_of_shards(
     (here, alone), (there, report) = updated[None], updated[shards]
     assert report["version"] == alone["version"] == 4
     assert_same_vectors(vectors(there, 4), vectors(here, 4))
+    mine, theirs = (model(store).model.evidence for store in (there, here))
+    assert mine == theirs is not None
     for name in alone.keys() - TIMED - MOVED:
         assert report[name] == alone[name], name
     assert report["emerging_entities"] == 4 and report["affected_entities"] > 10
@@ -205,7 +207,9 @@ def untimed(report: dict[str, Any]) -> dict[str, Any]:
 def test_evaluation_on_shards_is_the_same(updated: dict[int | None, tuple[Path, Any]]) -> None:
     store, _ = updated[8]
     wanted: dict[str, Any] = {"split": "test", "protocol": "filtered", "relations": True, "categories": True}
+    wanted["ranks"] = True
     alone = api.evaluate(store, **wanted)
+    assert alone["evidence"] and alone["mrr"] != alone["vectors"]["mrr"]
     assert untimed(api.evaluate(store, **wanted, shards=2)) == untimed(alone)
 
 
@@ -216,9 +220,11 @@ def test_answers_on_shards_are_the_same(updated: dict[int | None, tuple[Path, An
         "".join(f"e{row}\tr{row % 3}\t?\n?\tr9\te{row}\n" for row in range(0, 700, 50)) + "new0\tr0\t?\n",
         encoding="utf-8",
     )
-    alone = api.answer(store, batch=batch, top=30)
+    alone = api.answer(store, batch=batch, top=30, why=True)
     assert len(alone["questions"]) == 29
-    assert untimed(api.answer(store, batch=batch, top=30, shards=2)) == untimed(alone)
+    kinds = {reason["kind"] for asked in alone["questions"] for found in asked["answers"] for reason in found["why"]}
+    assert kinds >= {"self", "company", "vectors"}
+    assert untimed(api.answer(store, batch=batch, top=30, why=True, shards=2)) == untimed(alone)
 
 
 def test_night_on_shards_is_the_same(trained: Path, tmp_path: Path) -> None:

@@ -13,12 +13,14 @@ from dkge_dist.evidence.counts import PathShares
 from dkge_dist.evidence.walks import KINDS, GraphEvidence, WalkLimits
 from dkge_dist.graph.diff import Change
 from dkge_dist.graph.relation_paths import PathCounts
+from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.kernels.evidence.walks import COLUMNS, COMPANY, LINK, PATH, SHARE, SIMILAR
 from dkge_dist.kernels.jit import set_threads, threads
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.types import ROW, Array
 from tests.evidence.building import every_pair, every_question, evidence_of, limits, questions_of
+from tests.online.building import diff_between
 from tests.reference import Triple
 from tests.reference_evidence import SlowEvidence, reversed_graph
 from tests.strategies import Evolution, RandomGraph, digests, evolutions, related_graphs, to_triples
@@ -81,7 +83,7 @@ def one_triple(entity: int, relation: int, other: int, asks_tail: bool) -> Tripl
     return (entity, relation, other) if asks_tail else (other, relation, entity)
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(graph=related_graphs(max_rows=12, max_triples=40), bounds=limits, data=st.data())
 def test_what_a_triple_says_does_not_depend_on_whether_it_is_in_train(
     graph: RandomGraph, bounds: WalkLimits, data: st.DataObject
@@ -212,7 +214,7 @@ def test_threads_change_nothing() -> None:
     assert (found[0][3] > 0).any(0).all(), "every kind of evidence comes up"
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(evolution=evolutions(max_triples=40), bounds=limits)
 def test_evidence_after_a_change_is_that_counted_from_nothing(evolution: Evolution, bounds: WalkLimits) -> None:
     """Over several changes, which share the base of their lists."""
@@ -231,10 +233,10 @@ def test_evidence_after_a_change_is_that_counted_from_nothing(evolution: Evoluti
         assert np.array_equal(evidence.of_pairs(*every_pair(asked)), rebuilt.of_pairs(*every_pair(asked)))
 
 
-def night(evidence: GraphEvidence, graph, triples: list[Triple], size: RandomGraph):  # type: ignore[no-untyped-def]
+def night(
+    evidence: GraphEvidence, graph: TrainingGraph, triples: list[Triple], size: RandomGraph
+) -> tuple[GraphEvidence, TrainingGraph]:
     """The evidence and the graph after a night."""
-    from tests.online.building import diff_between
-
     was = [(int(h), int(r), int(t)) for h, r, t in zip(*graph.train, strict=True)]
     diff = diff_between(was, triples)
     now, _, _ = graph.after(diff, snapshot_of(triples, size.rows, size.relations))
@@ -260,6 +262,15 @@ def test_entities_and_relations_without_triples_and_no_questions_at_all() -> Non
     empty = evidence_of([], 5, 3, WalkLimits(0, 2, 8))
     assert empty.candidates(asked).rows.shape == (0,)
     assert not empty.of_pairs(asked, np.array([0, 1, 1, 0])).any()
+
+
+def test_a_relation_that_was_not_counted_never_gets_to_a_kernel() -> None:
+    evidence = evidence_of([(0, 0, 1)], 3, 2, WalkLimits(0, 2, 8))
+    asked = questions_of([(0, 1, True), (0, 2, True)])
+    with pytest.raises(AssertionError, match="beyond those counted"):
+        evidence.candidates(asked)
+    with pytest.raises(AssertionError, match="beyond those counted"):
+        evidence.of_pairs(asked, np.array([1, 1]))
 
 
 def test_new_entities_have_evidence_at_once() -> None:

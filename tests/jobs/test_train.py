@@ -42,7 +42,8 @@ def test_a_model_becomes_a_version_also_after_a_stop_and_another_night(graph: Pa
     first = api.train(graph, settings=SMALL)
     assert (first["version"], first["resumed"], first["epochs"], first["snapshot"]) == (2, False, 3, "first")
     assert list((graph / "training").iterdir()) == []
-    before = vectors_of(graph)
+    before, evidence = vectors_of(graph), model_of(graph).model.evidence
+    assert evidence is not None and first["evidence_fitted_on"] == "valid"
     stopped_after(6, graph, SMALL)
     assert head(graph).version == 2
     api.ingest(graph, write_tsv(graph.parent / "next.tsv", movies(110)), name="second")
@@ -50,10 +51,29 @@ def test_a_model_becomes_a_version_also_after_a_stop_and_another_night(graph: Pa
     assert (again["version"], again["resumed"], again["snapshot"]) == (4, True, "first")
     assert_same_bits(before, vectors_of(graph))
     manifest = model_of(graph)
+    assert manifest.model.evidence == evidence, "the very same part, by its checksum"
     assert (manifest.model.snapshot, manifest.current.snapshot) == (1, 3)
     assert [line["epoch"] for line in history_of(graph)] == [1, 2, 3]
     assert manifest.model.metrics == again["valid"]
     assert_sound(graph)
+
+
+def test_without_validation_evidence_is_fitted_on_train_and_the_report_says_so(tmp_path: Path) -> None:
+    api.ingest(tmp_path / "store", write_tsv(tmp_path / "base.tsv", movies(100)))
+    report = api.train(tmp_path / "store", settings=SMALL)
+    assert (report["evidence_fitted_on"], report["valid"]) == ("train", {})
+    assert model_of(tmp_path / "store").model.facts["evidence_fitted_on"] == "train"
+
+
+def test_without_evidence_none_is_kept(graph: Path) -> None:
+    report = api.train(graph, settings=[*SMALL, "evidence=false"])
+    assert model_of(graph).model.evidence is None
+    assert "evidence_fitted_on" not in report
+    found = api.evaluate(graph)
+    assert found["evidence"] is False
+    assert {name: found["vectors"][name] for name in report["valid"]} == {name: found[name] for name in report["valid"]}
+    with pytest.raises(UsageError, match="learnt without"):
+        api.answer(graph, "title1", "actor", why=True)
 
 
 def test_other_settings_and_fresh_ones_start_anew(graph: Path) -> None:

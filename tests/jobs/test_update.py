@@ -181,6 +181,7 @@ def test_many_deltas_are_folded_into_a_version_of_the_same_content(
     assert model_of(store, before).model.entities["joint"].deltas
     assert not model_of(store, compact).model.entities["joint"].deltas
     assert_same_bits(vectors_of(store, before), vectors_of(store, compact))
+    assert model_of(store, before).model.evidence == model_of(store, compact).model.evidence
     assert dkge_dist.check(store)["ok"]
     ingest_night(tmp_path / "n2.changes", store, ["e2\tr0\tnew7"], [])
     assert dkge_dist.update(store)["emerging_entities"] == 1

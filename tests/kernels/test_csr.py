@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dkge_dist.kernels.csr import Adjacency, incoming, joined, list_sizes, outgoing, patch, undirected
+from dkge_dist.kernels.csr import Adjacency, incoming, joined, list_of, list_sizes, outgoing, patch, undirected
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.types import ROW
 from tests import reference
@@ -60,6 +60,8 @@ def test_patches_add_and_remove_entries_patch_after_patch(
         state = {row: state.get(row, set()) - removed.get(row, set()) | added.get(row, set()) for row in range(10)}
         assert lists(adjacency, 10) == [sorted(state[row]) for row in range(10)]
         assert lists(before, 10) == old
+        assert [list_of(adjacency, row).tolist() for row in range(10)] == [sorted(state[row]) for row in range(10)]
+        assert list_of(adjacency, 10).shape == (0,)
 
 
 @given(graphs())

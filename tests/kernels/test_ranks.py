@@ -14,7 +14,10 @@ from dkge_dist.kernels.ranks import (
     count_closer,
     distances_between,
     distances_to_rows,
+    in_lists,
     known_answers,
+    merge_filtered,
+    positions_in,
 )
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.types import OFFSET, ROW
@@ -102,3 +105,34 @@ def test_known_answers_of_patched_lists(night: Evolution) -> None:
     for q, (tail, relation) in enumerate(pairs):
         expected = {h for h, r, t in night.after if (r, t) == (relation, tail)} | {0}
         assert found.rows[found.indptr[q] : found.indptr[q + 1]].tolist() == sorted(expected)
+
+
+lists_of_rows = st.lists(st.sets(st.integers(0, 12)), min_size=1, max_size=5)
+
+
+@given(lists_of_rows, st.data())
+def test_rows_are_found_among_those_of_their_own_query(here: list[set[int]], data: st.DataObject) -> None:
+    asked = [data.draw(st.sets(st.integers(0, 14))) for _ in here]
+    (indptr, rows), (asked_indptr, asked_rows) = (
+        filtered_of([sorted(x) for x in here]),
+        filtered_of([sorted(x) for x in asked]),
+    )
+    places = positions_in(indptr, rows, asked_indptr, asked_rows)
+    flat = [(query, row) for query, some in enumerate(asked) for row in sorted(some)]
+    stand = {(query, row): place for place, (query, row) in enumerate(
+        (query, row) for query, some in enumerate(here) for row in sorted(some)
+    )}  # fmt: skip
+    assert places.tolist() == [stand.get(pair, -1) for pair in flat]
+    found = in_lists(FilteredCandidates(indptr, rows), asked_indptr, asked_rows)
+    assert found.tolist() == [pair in stand for pair in flat]
+
+
+@given(lists_of_rows, st.data())
+def test_both_lists_of_a_query_in_one(one: list[set[int]], data: st.DataObject) -> None:
+    other = [data.draw(st.sets(st.integers(0, 14))) for _ in one]
+    mine, theirs = (FilteredCandidates(*filtered_of([sorted(x) for x in some])) for some in (one, other))
+    merged = merge_filtered(mine, *theirs)
+    assert [merged.rows[merged.indptr[q] : merged.indptr[q + 1]].tolist() for q in range(len(one))] == [
+        sorted(a | b) for a, b in zip(one, other, strict=True)
+    ]
+    assert merged.rows.dtype == ROW

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from dkge_dist.evidence.counts import RelationCounts
 from dkge_dist.graph.relation_paths import PathCounts
 from dkge_dist.graph.topology import Topology
 from dkge_dist.graph.training_graph import TrainingGraph
@@ -75,6 +76,13 @@ def maker_of(
     entities = EntityContexts(graph.topology, graph.digests[0], graph.sampling, form)
     relations = RelationContexts(graph.paths, graph.digests[1], graph.sampling, form)
     return BatchMaker(graph.train, entities, relations, negatives, hide_targets, offsets, rank, world)
+
+
+def offsets_of(graph: TrainingGraph, seed: int = 0) -> EvidenceOffsets:
+    """Any offsets, with the supports of the graph: random numbers will do."""
+    rng = np.random.default_rng(seed)
+    tail, head = rng.random((2, graph.train.count)).astype(np.float32)
+    return EvidenceOffsets(tail, head, RelationCounts.of(graph.topology, graph.train, graph.relation_rows))
 
 
 def table_of(rows: int, dim: int = DIM, seed: int = 0) -> LocalTable:

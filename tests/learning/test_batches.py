@@ -7,22 +7,26 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from dkge_dist.evidence.questions import Questions
 from dkge_dist.kernels.contexts import Sampling
-from dkge_dist.learning.batches import Batch, BatchMaker, NegativeSampling
+from dkge_dist.learning.batches import Batch, BatchMaker, EvidenceOffsets, NegativeSampling
 from dkge_dist.learning.contexts import ObjectBatch
 from dkge_dist.types import ROW, Array
 from tests import reference
+from tests.evidence.building import scored
 from tests.learning.building import (
     Sampler,
     assert_same_batch,
     maker_of,
     negatives_of,
+    offsets_of,
     positives,
     shown_contexts,
     small_graph,
 )
 from tests.reference import Triple
-from tests.strategies import RandomGraph, digests, graphs, to_list
+from tests.reference_evidence import OPPOSITE, SAME, relation_counts
+from tests.strategies import RandomGraph, digests, graphs, related_graphs, to_list
 from tests.training_graphs import graph_of_rows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -258,3 +262,70 @@ def masked_rows(batch: Batch[ObjectBatch], mask: Array) -> list[set[int]]:
     """For each positive: the negatives that take no part."""
     rows = batch.entities.rows[batch.shared]
     return [set(rows[line].tolist()) for line in mask]
+
+
+@settings(max_examples=40)
+@given(graph=related_graphs(max_rows=9), seed=st.integers(0, 999))
+def test_with_evidence_linked_negatives_are_masked_and_each_positive_has_its_offsets(
+    graph: RandomGraph, seed: int
+) -> None:
+    """A shared negative takes no part where a relation links it that goes along with the asked one anywhere."""
+    assume(graph.triples)
+    made = graph_of_rows(graph.triples, graph.rows, graph.relations, Sampling(0, 4, 1))
+    offsets = offsets_of(made)
+    batches = maker_of(made, negatives_of(made, "shared", count=10), 0.5, offsets=offsets)
+    positions = some_positions(batches.triples.count, seed)
+    batch = batches.make(positions, np.random.default_rng(seed))
+    assert batch.tail_offset.tolist() == offsets.tail[positions].tolist()
+    assert batch.head_offset.tolist() == offsets.head[positions].tolist()
+    known, (_, loops, joint) = set(graph.triples), relation_counts(graph.triples)
+    shared = batch.entities.rows[batch.shared].tolist()
+
+    def takes_no_part(asked: Triple) -> bool:
+        head, relation, tail = asked
+        links = [(r, SAME) for r in range(graph.relations) if (head, r, tail) in known]
+        links += [(r, OPPOSITE) for r in range(graph.relations) if (tail, r, head) in known]
+        return asked in known or any(joint[relation, *link] for link in links)
+
+    for i, (head, relation, tail) in enumerate(positives(batch)):
+        assert batch.known_tail_mask[i].tolist() == [takes_no_part((head, relation, other)) for other in shared]
+        assert batch.known_head_mask[i].tolist() == [takes_no_part((other, relation, tail)) for other in shared]
+        assert batch.own_is_negative[i] == (loops[relation] == 0)
+
+
+def test_offsets_are_a_share_of_the_evidence_that_speaks_for_a_triple() -> None:
+    """None for what speaks against it. Its own triple does not count."""
+    triples = [(0, 0, 1), (0, 1, 1), (2, 0, 3), (2, 1, 3), (4, 0, 5), (4, 2, 4), (5, 2, 6)]
+    graph = graph_of_rows(triples, 7, 3, Sampling(0, 4, 1))
+    evidence = scored(triples, 7, 3)
+    offsets = EvidenceOffsets.of(evidence, graph.train, 0.5)
+    for mine, asks_tail, answers in (
+        (offsets.tail, True, graph.train.tail),
+        (offsets.head, False, graph.train.head),
+    ):
+        every = evidence.of(Questions.of(graph.train, asks_tail), answers)
+        assert mine.tolist() == (np.float32(0.5) * np.maximum(every, 0)).tolist()
+        assert (every < 0).any() and (every > 0).any()
+    assert offsets.supports is evidence.graph.counts
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_share_of_the_targets_is_hidden_and_all_ranks_hide_the_same(sampler: Sampler, share: float) -> None:
+    """Triples of one chain: each pair is linked once, so that a target is hidden or shown."""
+    graph = graph_of_rows([(n, 0, n + 1) for n in range(400)], 401, 1, Sampling(0, 8, 1))
+    negatives = negatives_of(graph, sampler)
+    shares = [
+        maker_of(graph, negatives, share, rank=rank, world=world).make(np.arange(400), np.random.default_rng(3))
+        for rank, world in ((0, 1), (0, 2), (1, 2))
+    ]
+    hidden = []
+    for batch in shares:
+        shown = shown_contexts(batch.entities)
+        hidden.append({h for h, _, t in positives(batch) if t not in shown[h][0]})
+        assert hidden[-1] == {h for h, _, t in positives(batch) if h not in shown[t][0]}, "from both ends"
+    assert hidden[0] == hidden[1] | hidden[2]
+    if share in (0.0, 1.0):
+        assert len(hidden[0]) == 400 * share
+    else:
+        assert 80 < len(hidden[0]) < 160

@@ -29,6 +29,7 @@ from tests.learning.building import (
     Sampler,
     maker_of,
     negatives_of,
+    offsets_of,
     positives,
     small_graph,
     step_of,
@@ -68,10 +69,14 @@ def dense_joints(graph: TrainingGraph, model: Dkge, rows: tuple[Tensor, ...]) ->
     return joints[0], joints[1]
 
 
+@pytest.mark.parametrize("with_evidence", [False, True])
 @pytest.mark.parametrize(("sampler", "loss"), LOSSES)
-def test_one_step_of_descent_equals_the_dense_gradient(sampler: Sampler, loss: Loss) -> None:
+def test_one_step_of_descent_equals_the_dense_gradient(sampler: Sampler, loss: Loss, with_evidence: bool) -> None:
+    """With evidence an offset is subtracted from the distance on each side, and own entities compete."""
     graph = small_graph()
-    batch = maker_of(graph, negatives_of(graph, sampler)).make(np.arange(30), np.random.default_rng(1))
+    offsets = offsets_of(graph) if with_evidence else None
+    batch = maker_of(graph, negatives_of(graph, sampler), offsets=offsets).make(np.arange(30), np.random.default_rng(1))
+    assert with_evidence == batch.tail_offset.any() == batch.head_offset.any() == batch.own_is_negative.any()
     model = Dkge(DIM, 1, 1, seed=3)
     tables = tables_of(graph)
     before = [values for field in TRAINED for values in values_of(tables, field)]
@@ -90,14 +95,21 @@ def test_one_step_of_descent_equals_the_dense_gradient(sampler: Sampler, loss: L
     else:
         shared = entity[rows[torch.from_numpy(batch.shared).long()]]
         total = torch.zeros((), dtype=torch.float64)
-        for query, known in ((head + kind, batch.known_tail_mask), (tail - kind, batch.known_head_mask)):
-            far = (query[:, None] - shared[None]).abs().sum(-1)
-            logits = (torch.from_numpy(batch.log_weight) - far).masked_fill(torch.from_numpy(known), -torch.inf)
+        sides = (
+            (head + kind, head, batch.known_tail_mask, batch.tail_offset),
+            (tail - kind, tail, batch.known_head_mask, batch.head_offset),
+        )
+        for query, itself, known, offset in sides:
+            far = (query[:, None] - torch.cat([shared[None].expand(len(query), -1, -1), itself[:, None]], 1)).abs()
+            far, true = far.sum(-1), positive - torch.from_numpy(offset)
+            masked = torch.from_numpy(np.concatenate([known, ~batch.own_is_negative[:, None]], 1))
+            logq = torch.from_numpy(np.append(batch.log_weight, np.float32(0)))
+            logits = (logq - far).masked_fill(masked, -torch.inf)
             if loss.kind == "softmax":
-                total = total - torch.log_softmax(torch.cat([-positive[:, None], logits], 1), 1)[:, 0].sum()
+                total = total - torch.log_softmax(torch.cat([-true[:, None], logits], 1), 1)[:, 0].sum()
             else:
                 weight = logits.detach().softmax(-1)
-                total = total + torch.nn.functional.softplus(positive - loss.margin).sum()
+                total = total + torch.nn.functional.softplus(true - loss.margin).sum()
                 total = total + (weight * torch.nn.functional.softplus(loss.margin - far)).sum()
     expected = torch.autograd.grad(total, leaves)
 

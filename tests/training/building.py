@@ -12,6 +12,9 @@ import numpy as np
 import torch
 
 from dkge_dist.config import Settings, load_settings
+from dkge_dist.evidence.fitting import EvidenceFitting
+from dkge_dist.jobs.evidence import walk_limits
+from dkge_dist.jobs.train import _job as job_of_training
 from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.runtime import LocalCommunicator, Monitor
 from dkge_dist.tables.table import LocalTable, Tables
@@ -26,7 +29,7 @@ from tests.training_graphs import graph_of_labels
 TRAIN, VALID = movies(100), [("title1", "director", "person2"), ("title2", "actor", "person9")]
 SMALL = [
     "model.dim=6", "context.cap=5", "train.batch_size=30", "train.negatives=8", "train.max_epochs=3",
-    "train.eval_every=1", "train.patience=0",
+    "train.eval_every=1", "train.patience=0", "evidence=false",
 ]  # fmt: skip
 BATCHES = 4
 """Of an epoch: 100 triples, 30 a batch."""
@@ -107,7 +110,8 @@ def job_of(
     settings = settings_of(words)
     sampling = Sampling(settings.seed, settings.context.cap, settings.context.hops)
     graph = graph_of_labels(train, valid, sampling, settings.context.path_length)
-    return TrainJob(graph, settings, folder, graph.valid)
+    fitting = EvidenceFitting.of(graph, walk_limits(settings)) if settings.evidence.enabled else None
+    return job_of_training(graph, settings, fitting, folder)
 
 
 def tables_of(job: TrainJob) -> Tables:

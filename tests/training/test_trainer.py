@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dkge_dist.evaluation.validation import Validation
 from dkge_dist.learning.batches import Batch, BatchMaker
 from dkge_dist.learning.contexts import ObjectBatch
 from dkge_dist.tables.table import LocalTable
@@ -19,7 +20,7 @@ from dkge_dist.training.checkpoints import Checkpoints
 from dkge_dist.training.progress import DivergedError, StoppedError, TrainProgress
 from dkge_dist.training.trainer import Trainer
 from dkge_dist.types import Array, DkgeError, Field
-from tests.graphs import Labelled, movies
+from tests.graphs import Labelled, dense, movies
 from tests.training.building import (
     BATCHES,
     PAPER,
@@ -71,6 +72,27 @@ def test_a_training_that_was_stopped_ends_where_an_undisturbed_one_does(
     resumed = trainer(folder, words)
     assert untimed(run(resumed)) == untimed(expected)
     assert same(state(resumed.learner), state(undisturbed.learner))
+
+
+def test_a_training_with_evidence_that_was_stopped_ends_where_an_undisturbed_one_does(tmp_path: Path) -> None:
+    """Evidence is read off the graph anew, and gives the same offsets, masks and validation."""
+    triples = dense(count=120, entities=25)
+    copies = [(head, "also", tail) for head, _, tail in triples[:60]]
+    graph = ([*triples, *copies[20:]], copies[:20])
+    undisturbed = trainer(tmp_path / "undisturbed", ["evidence=true"], graph=graph)
+    offsets, validation = undisturbed.maker.offsets, undisturbed.validation
+    assert offsets is not None and offsets.tail.any() and offsets.head.any()
+    assert isinstance(validation, Validation) and validation.evidence is not None
+    expected = run(undisturbed)
+    for batches in (2, 7):
+        with pytest.raises(StoppedError):
+            run(trainer(tmp_path / "stopped", ["evidence=true"], graph=graph, monitor=ScriptedMonitor(batches)))
+    resumed = trainer(tmp_path / "stopped", ["evidence=true"], graph=graph)
+    assert untimed(run(resumed)) == untimed(expected)
+    assert same(state(resumed.learner), state(undisturbed.learner))
+    without = trainer(tmp_path / "without", graph=graph)
+    run(without)
+    assert not same(state(without.learner), state(undisturbed.learner))
 
 
 def test_a_training_that_was_stopped_at_random_with_checkpoints_all_the_time(tmp_path: Path) -> None:
