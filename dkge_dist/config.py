@@ -49,7 +49,7 @@ class EvidenceSettings(Section):
     offset: Annotated[
         float,
         Field(ge=0, le=100, description="logit that a certain link gives a positive at first, and less to the end"),
-    ] = 12.0
+    ] = 10.0
 
 
 class TrainSettings(Section):
@@ -81,7 +81,7 @@ class TrainSettings(Section):
     hide_targets: Annotated[
         float, Field(ge=0, le=1, description="share of triples left out of the contexts they are learnt with")
     ] = 0.8
-    max_epochs: Annotated[int, Field(ge=1, le=10_000_000)] = 8
+    max_epochs: Annotated[int, Field(ge=1, le=10_000_000)] = 16
     max_seconds: Annotated[float, Field(ge=0, description="0 means no limit")] = 0.0
     eval_every: Annotated[int, Field(ge=1, description="epochs between validations")] = 2
     early_stopping_metric: Annotated[Metric, Field(description="which validation metric has to get better")] = "hits@10"
