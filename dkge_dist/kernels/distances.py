@@ -11,6 +11,9 @@ import numpy as np
 from dkge_dist.kernels.jit import parallel_kernel, prange
 from dkge_dist.kernels.sums import largest, total, translated_distance
 
+UNLIKELY = np.float32(0.05)
+"""Share of the softmax below which a denied positive is left alone."""
+
 CHUNKS = 8
 """Shares of the queries that sum gradients of candidates separately; fixed, so that sums do not depend on threads."""
 
@@ -102,9 +105,11 @@ def softmax_l1(  # type: ignore[no-untyped-def]
             # What the weights of the others are divided by, and multiplied with.
             base, sign = normal, np.float32(1)
             if denied_Q[q]:
-                base, sign = max(rest, np.float32(1e-30)), -chance
+                # It need not be less likely than others: below this it is left alone.
+                pull = chance if chance > UNLIKELY else np.float32(0)
+                base, sign = max(rest, np.float32(1e-30)), -pull
                 loss_Q[q] = np.log(normal) - np.log(base)
-                grad_positive_Q[q] = -chance if rest > 0 else np.float32(0)
+                grad_positive_Q[q] = -pull if rest > 0 else np.float32(0)
             grad_own_Q[q] = -sign * (own / base)
             for d in range(dim):
                 grad_query_QD[q, d] = 0

@@ -67,12 +67,14 @@ class OnlineObjects:
         self.emerging = np.zeros(self.count, bool)
         self.emerging[plan.emerging] = True
         self.kind = np.zeros(self.count, np.int32)
-        self.kind[plan.trained] = CHANGING
+        self.kind[plan.refreshed] = CHANGING
+        self.trained = np.zeros(self.count, bool)
+        self.trained[plan.trained] = True
         self.begin, self.hidden_MD = np.zeros(1, OFFSET), np.empty((0, table.dim), np.float32)
 
     def prepare(self) -> None:
-        """Compute the hidden features of all trained objects whose context holds no emerging object."""
-        trained = self.plan.trained
+        """Compute the hidden features of all objects to refresh whose context holds no emerging object."""
+        trained = self.plan.refreshed
         sizes, parts, known = [self.begin], [self.hidden_MD], 0
         for first in range(0, trained.shape[0], CHUNK):
             rows = trained[first : first + CHUNK]
@@ -150,7 +152,9 @@ class OnlineObjects:
 
     def gradients(self, batch: OnlineBatch, leaves: Leaves) -> Gradients:
         """The gradients that may be applied: of trained `^k`, and of emerging `^c`."""
-        gradients = {Field.KNOWLEDGE: (batch.trained, gradient_of(leaves.knowledge_BD))}
+        learnt = self.trained[batch.trained]
+        rows, values = batch.trained[learnt], np.ascontiguousarray(gradient_of(leaves.knowledge_BD)[learnt])
+        gradients = {Field.KNOWLEDGE: (rows, values)}
         new = self.emerging[batch.changing.vertex_rows]
         if new.any():
             rows = batch.changing.vertex_rows[new]
@@ -159,8 +163,8 @@ class OnlineObjects:
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Materialise o* of all trained objects."""
-        trained = self.plan.trained
+        """Materialise o* of all objects whose vectors or contexts changed."""
+        trained = self.plan.refreshed
         for first in range(0, trained.shape[0], CHUNK):
             some = trained[first : first + CHUNK].astype(ROW)
             values, _ = self.encode(self.batch(some))
