@@ -137,12 +137,14 @@ def test_every_added_triple_is_learnt_by_default(tmp_path: Path) -> None:
 
 
 def test_no_validation_undoes_the_first_epoch(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Validation may know nothing of tonight's triples: the best epoch is kept, and the first at least."""
+    """Validation may know nothing of tonight's triples: over affected objects the best epoch is kept, or the first."""
     before = vectors_of(store, 2).entities["knowledge"]
     falling = iter([0.5, 0.4, 0.3, 0.2])
     monkeypatch.setattr(Validation, "measure", lambda *_: {"mrr": next(falling)})
     ingest_night(tmp_path / "n.changes", store, ADDED, [])
-    report = dkge_dist.update(store, settings=["online.max_epochs=5", "online.patience=2"])
+    report = dkge_dist.update(
+        store, settings=["online.epochs_over=affected", "online.max_epochs=5", "online.patience=2"]
+    )
     assert report["epochs"] == 3
     after = vectors_of(store, report["version"]).entities["knowledge"]
     assert (after[: before.shape[0]] != before).any()
