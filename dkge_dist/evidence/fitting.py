@@ -22,6 +22,8 @@ from dkge_dist.types import Triples
 
 FIT_TRIPLES = 3000
 """Triples that θ is fitted on at most: it has few parameters."""
+LEARNT_SHARE = 0.9
+"""So many of the train triples lie nearer than where evidence begins to count less."""
 SAMPLE_STREAM = 12
 """Of random numbers, apart from the other streams of a seed."""
 
@@ -61,4 +63,4 @@ class EvidenceFitting:
         weights = fit_weights(self.problem, self.relations, distances if self.fitted_on == "valid" else None)
         questions = Questions.of(self.train, asks_tail=True)
         learnt = distances(questions, np.arange(self.train.count + 1), self.train.tail)
-        return Evidence(self.graph, replace(weights, near=float(np.median(learnt))))
+        return Evidence(self.graph, replace(weights, near=float(np.quantile(learnt, LEARNT_SHARE))))

@@ -26,7 +26,7 @@ BY_HEART = np.float32(3.0)
 def combined_score(distance: Array, evidence: Array, near: float) -> Array:
     """s of candidates, from their distances and E, all in float32.
 
-    s is −f + E down to the distance `near`, where half of all train triples lie; beyond it evidence counts a third.
+    s is −f + E down to the distance `near`, below which train triples lie; beyond it evidence counts a third.
     Known facts have no evidence by themselves, and would else be outranked by every well-linked stranger.
     """
     left = distance - evidence

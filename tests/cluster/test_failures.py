@@ -163,6 +163,7 @@ def test_shards_are_spread_over_nodes_with_room(nodes: Nodes) -> None:
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_training_survives_the_loss_of_a_shard_a_worker_and_a_node(tmp_path: Path, nodes: Nodes) -> None:
     undisturbed, store = store_of(tmp_path / "one"), store_of(tmp_path / "other")

@@ -24,6 +24,7 @@ def run(spec: WorkerSpec, actors: list[Any], workers: int, monitor: Monitor | No
     return run_workers(spec, ClusterConfig(shards, workers), plan, actors, False, monitor or Monitor())
 
 
+@pytest.mark.slow
 def test_error_of_one_worker_ends_the_run(actors: dict[int, list[Any]], tmp_path: Path) -> None:
     """It comes out as it was raised, at once, though another worker waits for the one that raised it."""
     notes = tmp_path / "attempts"
