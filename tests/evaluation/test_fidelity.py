@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from dkge_dist.evaluation import fidelity as module
 from dkge_dist.evaluation.fidelity import NightTriples, forgotten, measure_night, night_triples
 from dkge_dist.evaluation.link_prediction import metrics
+from dkge_dist.evidence.scores import Evidence
 from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.graph.diff import Change, Diff
 from dkge_dist.graph.snapshot import Snapshot
@@ -190,9 +191,15 @@ def test_a_sample_of_every_group() -> None:
 @given(evenings, limits, st.integers(0, 99), st.booleans())
 def test_metrics_equal_scoring_everything(evening: Evening, bounds: WalkLimits, seed: int, with_evidence: bool) -> None:
     assume(evening.before[0] and evening.after[0])
-    train, rows, relations = evening.after[0], evening.snapshot.entity_rows, evening.snapshot.relation_rows
-    vectors = whole_vectors(rows, relations, seed)
-    evidence = rounded(sorted(train), rows, relations, bounds, seed) if with_evidence else None
+    rows, relations = evening.snapshot.entity_rows, evening.snapshot.relation_rows
+    evidence = rounded(sorted(evening.after[0]), rows, relations, bounds, seed) if with_evidence else None
+    assert_measured(evening, evidence, seed)
+
+
+def assert_measured(evening: Evening, evidence: Evidence | None, seed: int) -> None:
+    """With vectors of whole numbers: what is reported is what scoring every candidate of every question gives."""
+    train = evening.after[0]
+    vectors = whole_vectors(evening.snapshot.entity_rows, evening.snapshot.relation_rows, seed)
     here = evening.snapshot.alive_entities
     night = evening.groups()
     found = measure_night(embedding(*vectors, here), night, evening.topology, evidence)
@@ -216,6 +223,18 @@ def test_metrics_equal_scoring_everything(evening: Evening, bounds: WalkLimits, 
         if above:
             expected["new_above_old"] = float(np.mean(above))
         assert found["replaced"][way] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("seed", [1, 3, 5, 7, 9, 11])
+def test_a_new_answer_is_above_the_old_one_by_the_score_of_ranks(seed: int) -> None:
+    """A night that replaces all answers of a relation, with a near-duplicate of it that says something for both."""
+    old = {(n, 0, 20 + n) for n in range(20)}
+    new = {(n, 0, 20 + (n + 3) % 20) for n in range(20)}
+    kept = {(h, 1, t) for h, _, t in sorted(old | new) if (h + t) % 3}
+    evening = evening_of([old | kept, set(), set()], [new | kept, set(), set()], 40, 2)
+    assert evening.groups().replaced.new.count == 40
+    evidence = rounded(sorted(new | kept), 40, 2, seed=seed)
+    assert_measured(evening, evidence, seed)
 
 
 def test_a_night_without_changes_keeps_everything() -> None:
