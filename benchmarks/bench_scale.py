@@ -41,7 +41,7 @@ def trainer_of(path: Path) -> Trainer:
     settings = load_settings(None, ["model.dim=100", f"train.batch_size={BATCH}"])
     names = store.dictionaries(manifest)
     graph = training_graph(store.snapshot(manifest), (names[0].digests, names[1].digests), settings)
-    job = TrainJob(graph, settings, Path(tempfile.gettempdir()) / "never-written")
+    job = TrainJob(graph, settings, Path(tempfile.gettempdir()) / "never-written", graph.valid)
     spec = train_spec(job, manifest.block_rows)
     tables = Tables(*(LocalTable.initialized(start) for start in (spec.entities, spec.relations)))
     device = use_machine(settings.threads, settings.device)

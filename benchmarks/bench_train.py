@@ -68,7 +68,8 @@ class Bench:
         self.settings: Settings = self.epochs.settings
         with self.epochs.tables(0, 0) as make:
             self._make = make
-        job = TrainJob(self.epochs.graph, self.settings, store / "never-written")
+        graph = self.epochs.graph
+        job = TrainJob(graph, self.settings, store / "never-written", graph.valid)
         device = use_machine(self.settings.threads, self.settings.device)
         trainer = build_trainer(LocalCommunicator(Monitor()), self._make(), job, device)
         self.maker, self.learner = trainer.maker, trainer.learner

@@ -129,7 +129,7 @@ class CurrentEpochs:
         batches, monitor = Batches(), Monitor()
         monitor.progress = batches.progress  # type: ignore[method-assign]
         with tempfile.TemporaryDirectory() as folder:
-            job = TrainJob(self.graph, self.settings, Path(folder))
+            job = TrainJob(self.graph, self.settings, Path(folder), self.graph.valid)
             trainer = build_trainer(LocalCommunicator(monitor), tables, job, device)
             return batches.trained(trainer.run())
 

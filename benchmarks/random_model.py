@@ -7,7 +7,9 @@ import time
 import numpy as np
 
 from dkge_dist.config import load_settings
+from dkge_dist.evidence.fit import fit_weights
 from dkge_dist.evidence.fitting import EvidenceFitting
+from dkge_dist.evidence.scores import Evidence
 from dkge_dist.evidence.stored import to_arrays
 from dkge_dist.jobs.evidence import walk_limits
 from dkge_dist.jobs.graphs import training_graph
@@ -19,13 +21,14 @@ from dkge_dist.types import Field
 
 
 def publish_random_model(store: Store, snapshot: int, words: list[str]) -> int:
-    """The version of the model. Its weights of evidence are fitted as before a training, without vectors."""
+    """The version of the model. Its weights of evidence are fitted without vectors, which say nothing."""
     began = time.perf_counter()
     settings = load_settings(None, words)
     manifest = store.snapshot_manifest(snapshot)
     names = store.dictionaries(manifest)
     graph = training_graph(store.snapshot(manifest), (names[0].digests, names[1].digests), settings)
     fitting = EvidenceFitting.of(graph, walk_limits(settings))
+    evidence = Evidence(fitting.graph, fit_weights(fitting.problem, fitting.relations, None))
     rng, dim = np.random.default_rng(settings.seed), settings.model.dim
     dense = Dkge(dim, settings.model.entity_layers, settings.model.relation_layers).state_dict()
     metadata = ModelMetadata(
@@ -33,7 +36,7 @@ def publish_random_model(store: Store, snapshot: int, words: list[str]) -> int:
         {},
         {"origin": "random", "epochs": 0, "evidence_fitted_on": fitting.fitted_on},
         [],
-        to_arrays(fitting.before),
+        to_arrays(evidence),
     )
     with store.storage.staging() as staging:
         tables = []

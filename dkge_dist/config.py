@@ -131,6 +131,9 @@ class OnlineSettings(Section):
     hold_relations: Annotated[
         bool, Field(description="relations that existed keep their vectors; only their contexts change")
     ] = True
+    keep_joint: Annotated[
+        bool, Field(description="affected objects start with the joint vectors that they had before")
+    ] = True
     epochs_over: Annotated[
         Literal["changed", "affected"],
         Field(description="added and deleted triples with some of their surroundings, or all of affected objects"),
@@ -203,6 +206,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "train.max_epochs": 800,
         "online.affected_by": "context",
         "online.hold_relations": False,
+        "online.keep_joint": False,
         "online.epochs_over": "affected",
         "online.negatives": None,
         "online.batch_size": 500,

@@ -295,17 +295,29 @@ def count_closer(
 
 
 def softmax_loss(
-    query: np.ndarray, candidates: np.ndarray, positive: np.ndarray, own: np.ndarray, known: np.ndarray,
-    logq: np.ndarray, margin: float,
+    query: np.ndarray, candidates: np.ndarray, positive: np.ndarray, denied: np.ndarray, own: np.ndarray,
+    known: np.ndarray, logq: np.ndarray, margin: float,
 ) -> list[np.ndarray]:  # fmt: skip
-    """Loss of each query and the gradients of their sum by positive, own entity, query and candidates, in 64 bits."""
+    """Loss of each query and the gradients of their sum by positive, own entity, query and candidates, in 64 bits.
+
+    −log p of the positive; −log(1 − p) where it is denied.
+    """
     difference = query[:, None].astype(np.float64) - candidates[None].astype(np.float64)
     weight = np.where(known, 0.0, np.exp(logq.astype(np.float64) - np.abs(difference).sum(-1)))
     true, itself = np.exp(-positive.astype(np.float64) - margin), np.exp(-own.astype(np.float64))
-    total = true + itself + weight.sum(1)
-    share = weight / total[:, None]
-    by_pair = -share[..., None] * np.sign(difference)
-    return [np.log(total / true), 1 - true / total, -itself / total, by_pair.sum(1), -by_pair.sum(0)]
+    rest = itself + weight.sum(1)
+    total = true + rest
+    chance = true / total
+    # By the weight of another candidate.
+    slope = 1 / total - np.where(denied, 1 / np.where(denied, rest, 1), 0)
+    by_pair = -(weight * slope[:, None])[..., None] * np.sign(difference)
+    return [
+        np.log(total / np.where(denied, rest, true)),
+        np.where(denied, -chance, 1 - chance),
+        -itself * slope,
+        by_pair.sum(1),
+        -by_pair.sum(0),
+    ]
 
 
 def margin_loss(

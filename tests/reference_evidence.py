@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 
+import numpy as np
+
 from tests.reference import Path, Triple, combine, neighbours, together
 
 LINK_PRIOR, NEIGHBOUR_PRIOR, PATH_PRIOR = 5.0, 3.0, 20.0
@@ -210,3 +212,12 @@ class SlowEvidence:
                 both = [x for x in joined if (x, relation, candidate) in self.triples]
                 best = max(best, (len(both) + LINK_PRIOR * confidence) / (len(joined) + LINK_PRIOR))
         return best
+
+
+def combined(distance: float, evidence: float, near: float, by_heart: float) -> np.float32:
+    """−f + E, for one candidate in 32 bits; what E lifts it by above −near counts 1 / by_heart."""
+    left, bound = np.float32(distance) - np.float32(evidence), np.float32(near)
+    if evidence <= 0 or left >= bound:
+        return -left
+    lifted = bound - (bound - left) / np.float32(by_heart)
+    return -min(np.float32(distance), lifted)

@@ -49,6 +49,13 @@ def test_the_commented_file_says_what_the_defaults_are() -> None:
     assert keys == set(known_keys())
 
 
+def test_the_file_of_the_paper_says_what_its_preset_changes() -> None:
+    path = ROOT / "configs" / "paper.yaml"
+    assert load_settings(path) == load_settings(preset="paper")
+    content = yaml.safe_load(path.read_text())
+    assert {f"{group}.{key}" for group, value in content.items() for key in value} == set(PRESETS["paper"])
+
+
 def test_a_file_goes_over_defaults_and_words_over_the_file(tmp_path: Path) -> None:
     path = written(tmp_path, "context:\n  cap: 20\n  hops: 2\nseed: 1\n")
     settings = load_settings(path, ["context.hops=3", "threads=4"])
@@ -163,6 +170,8 @@ def test_the_paper_preset_is_the_published_method() -> None:
     assert (train.optimizer, train.learning_rate, train.dense_learning_rate) == ("sgd", 0.005, None)
     assert (train.schedule, train.init_scale, train.hide_targets) == ("constant", 1.0, 0.0)
     assert not settings.evidence.enabled
+    assert not train.own_negative
+    assert (settings.online.epochs_over, settings.online.affected_by) == ("affected", "context")
     assert (train.batch_size, train.max_epochs) == (500, 800)
     assert train.patience > 0
 

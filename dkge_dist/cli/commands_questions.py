@@ -47,8 +47,9 @@ def evaluate(
 def fidelity(
     store: StorePath,
     version: ModelVersion = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="V", help="The snapshot that the night began with; by default the last one.")
+    began: Annotated[
+        str | None,
+        typer.Option("--from", metavar="V", help="The snapshot that the night began with; by default the last one."),
     ] = None,
     no_evidence: NoEvidence = False,
     shards: Shards = None,
@@ -60,7 +61,7 @@ def fidelity(
     from dkge_dist import api
 
     report = api.fidelity(
-        store, version=version, since=since, evidence=not no_evidence, shards=shards, address=address, wait_seconds=wait
+        store, version=version, since=began, evidence=not no_evidence, shards=shards, address=address, wait_seconds=wait
     )
     emit(report, as_json, render_fidelity)
 

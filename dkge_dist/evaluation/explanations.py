@@ -35,7 +35,7 @@ Names = tuple[Dictionary, Dictionary]
 
 
 def explain(evidence: Evidence, question: Questions, candidate: int, names: Names) -> list[dict[str, Any]]:
-    """The reasons for one candidate of one question, each with its weight in the score."""
+    """The reasons for one candidate of one question, each with its weight: they add up to E."""
     entity, relation = int(question.entity[0]), int(question.relation[0])
     if candidate == entity:
         weight = float(evidence.of_own(question)[0])

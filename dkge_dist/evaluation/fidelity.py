@@ -20,7 +20,7 @@ from dkge_dist.evaluation.link_prediction import (
     rank_filtered,
 )
 from dkge_dist.evidence.questions import Questions
-from dkge_dist.evidence.scores import Evidence
+from dkge_dist.evidence.scores import Evidence, combined_score
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.topology import Topology
@@ -39,7 +39,7 @@ STREAM = 6
 class Replaced:
     """Questions with one answer before and another one now: the triple that came and the one that went, side by side.
 
-    `asks_tail`: which end was replaced.
+    `asks_tail`: which end was replaced. An answer that is held out now, or dead, was not replaced.
     """
 
     new: Triples
@@ -99,7 +99,7 @@ def night_triples(diff: Diff, train: Triples, topology: Topology, snapshot: Snap
         forgotten(diff.deleted, snapshot),
         near,
         _kept_far(train, [near, added], np.random.default_rng([seed, STREAM])),
-        _replaced(diff, topology),
+        _replaced(diff, topology, snapshot),
     )
 
 
@@ -139,15 +139,15 @@ def _kept_far(train: Triples, apart: list[Triples], rng: np.random.Generator) ->
     return drawn
 
 
-def _replaced(diff: Diff, topology: Topology) -> Replaced:
-    """On both sides: the question had one answer, which went, and has one now, which came."""
-    sides = []
+def _replaced(diff: Diff, topology: Topology, snapshot: Snapshot) -> Replaced:
+    """On both sides: the question had one answer, which is wrong now, and has one now, which came."""
+    sides, wrong = [], forgotten(diff.deleted, snapshot)
     for adjacency, entity, answer in ((topology.outgoing, 0, 2), (topology.incoming, 2, 0)):
         came, went = _single(diff.added, entity), _single(diff.deleted, entity)
         _, new, old = np.intersect1d(came[0], went[0], assume_unique=True, return_indices=True)
         new_triples, old_triples = diff.added.take(came[1][new]), diff.deleted.take(went[1][old])
         known = known_answers(adjacency, new_triples[entity], new_triples.relation, new_triples[answer])
-        only = np.diff(known.indptr) == 1
+        only = (np.diff(known.indptr) == 1) & contains(wrong, old_triples)
         sides.append((new_triples.take(only), old_triples.take(only), np.full(int(only.sum()), answer == 2)))
     new, old, asks_tail = zip(*sides, strict=True)
     return Replaced(Triples.concat(list(new)), Triples.concat(list(old)), np.concatenate(asks_tail))
@@ -188,8 +188,12 @@ def _above(embedding: JointEmbedding, replaced: Replaced, evidence: Evidence | N
     scores = []
     for triples in (new, old):
         answers = np.where(replaced.asks_tail, triples.tail, triples.head).astype(ROW)
-        score = -embedding.distances(questions, np.arange(questions.count + 1), answers)
-        scores.append(score + evidence.of(questions, answers) if evidence is not None else score)
+        distance = embedding.distances(questions, np.arange(questions.count + 1), answers)
+        scores.append(
+            combined_score(distance, evidence.of(questions, answers), evidence.weights.near)
+            if evidence is not None
+            else -distance
+        )
     above: Array = scores[0] > scores[1]
     return above
 

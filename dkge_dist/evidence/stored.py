@@ -34,11 +34,12 @@ def to_arrays(evidence: Evidence) -> dict[str, Array]:
 
 def weights_of(arrays: Mapping[str, Array]) -> EvidenceWeights:
     """θ of a model version."""
-    relation, common = arrays["weights.relation"], arrays["weights.common"]
-    if relation.ndim != 3 or relation.shape[::2] != (2, len(FEATURES)) or common.shape != (2, len(FEATURES)):
-        raise DkgeError(f"weights of evidence of the shapes {relation.shape} and {common.shape}: not of this program")
-    scale, near = arrays["weights.scale"].tolist()
-    return EvidenceWeights(relation, common, scale, near)
+    relation, common, units = (arrays[f"weights.{name}"] for name in ("relation", "common", "scale"))
+    width = len(FEATURES)
+    if relation.ndim != 3 or relation.shape[::2] != (2, width) or common.shape != (2, width) or units.shape != (2,):
+        shapes = f"{relation.shape}, {common.shape} and {units.shape}"
+        raise DkgeError(f"weights of evidence of the shapes {shapes}: not of this program")
+    return EvidenceWeights(relation, common, *units.tolist())
 
 
 def counts_of(arrays: Mapping[str, Array]) -> RelationCounts:

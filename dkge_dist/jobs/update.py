@@ -255,6 +255,7 @@ def _nothing_to_do(parent: ModelManifest, target: SnapshotManifest, runtime: Run
         "bytes_pulled": 0,
         "bytes_pushed": 0,
         "bytes_written": 0,
+        "fidelity": {},
         "seconds": seconds_since(began),
     }
 

@@ -11,14 +11,14 @@ import numpy as np
 from dkge_dist.kernels.jit import parallel_kernel, prange
 from dkge_dist.kernels.sums import largest, total, translated_distance
 
-UNLIKELY = np.float32(0.05)
-"""Share of the softmax below which a denied positive is left alone."""
-
 CHUNKS = 8
 """Shares of the queries that sum gradients of candidates separately; fixed, so that sums do not depend on threads."""
 
 NEGLIGIBLE = np.float32(1e-7)
 """Softmax weights below this change no float32 gradient; most negatives of a trained model are that far away."""
+
+SURE = np.float32(40)
+"""A denied positive counts as no nearer than the others by more: p is 1 there, and they must not vanish beside it."""
 
 
 @parallel_kernel
@@ -66,9 +66,9 @@ def softmax_l1(  # type: ignore[no-untyped-def]
     """Cross-entropy of the positive among the candidates, with −distance as logit, and all its gradients.
 
     A candidate counts as if it were there exp(logq) times; known ones do not count. `own_Q` is the distance of one more
-    candidate of each query, infinite where there is none. Where `denied_Q`, the positive is
-    none any more: its loss is −log(1 − p) instead of −log p, which pulls the others by p, in the shares that they have
-    among themselves.
+    candidate of each query, infinite where there is none. Where `denied_Q`, the positive is none any more: its loss is
+    −log(1 − p) instead of −log p, which pulls the others by p, in the shares that they have among themselves. Without
+    others it has none.
     The gradient by the candidates comes in `CHUNKS` parts to be added up. Distances are summed with the candidates side
     by side, dimension after dimension: no vector register has to be summed at the end.
     """
@@ -93,7 +93,12 @@ def softmax_l1(  # type: ignore[no-untyped-def]
             for n in range(count):
                 if known_QN[q, n]:
                     logits[n] = -np.inf
-            top = max(max(true, -own_Q[q]), largest(logits))
+            others = max(-own_Q[q], largest(logits))
+            excess = np.float32(0)
+            if denied_Q[q] and true > others + SURE and others > -np.inf:
+                excess = true - (others + SURE)
+                true = others + SURE
+            top = max(true, others)
             for n in range(count):
                 logits[n] = np.exp(logits[n] - top)
             chance, own = np.exp(true - top), np.exp(-own_Q[q] - top)
@@ -104,12 +109,10 @@ def softmax_l1(  # type: ignore[no-untyped-def]
             grad_positive_Q[q] = 1 - chance
             # What the weights of the others are divided by, and multiplied with.
             base, sign = normal, np.float32(1)
-            if denied_Q[q]:
-                # It need not be less likely than others: below this it is left alone.
-                pull = chance if chance > UNLIKELY else np.float32(0)
-                base, sign = max(rest, np.float32(1e-30)), -pull
-                loss_Q[q] = np.log(normal) - np.log(base)
-                grad_positive_Q[q] = -pull if rest > 0 else np.float32(0)
+            if denied_Q[q] and rest > 0:
+                base, sign = rest, -chance
+                loss_Q[q] = np.log(normal) - np.log(rest) + excess
+                grad_positive_Q[q] = -chance
             grad_own_Q[q] = -sign * (own / base)
             for d in range(dim):
                 grad_query_QD[q, d] = 0

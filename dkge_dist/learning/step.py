@@ -100,8 +100,9 @@ def batch_loss(
     """The loss of a batch, from the joint vectors of its objects."""
     device = entity_BD.device
     if batch.shared.shape[0] == 0:
+        # One negative does not say how far to push a denied positive: none of them is learnt.
         columns = (batch.head, batch.relation, batch.tail, batch.negative, batch.corrupts_head)
-        triples = Corrupted(*(on(device, column) for column in columns))
+        triples = Corrupted(*(on(device, column[~batch.denied]) for column in columns))
         return corrupted_margin_loss(entity_BD, relation_BD, triples, loss.margin)
     head, tail = entity_BD[on(device, batch.head)], entity_BD[on(device, batch.tail)]
     relation = relation_BD[on(device, batch.relation)]

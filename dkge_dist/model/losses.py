@@ -68,7 +68,7 @@ class Negatives(NamedTuple):
 def softmax_loss(positive_B: Tensor, denied_B: Tensor, query_BD: Tensor, negatives: Negatives, margin: float) -> Tensor:
     """Cross-entropy of the positive among the negatives; the margin is added to the distance of the positive.
 
-    Denied positives are none any more: −log(1 − p) instead of −log p.
+    Denied positives are none any more: −log(1 − p) instead of −log p, if anything competes with them.
     """
     if positive_B.device.type == "cpu":
         out: Tensor = _SoftmaxL1.apply(
@@ -93,7 +93,9 @@ def plain_softmax_loss(
     logits_BN = (negatives.logq_N - distance_BN).masked_fill(negatives.known_BN, -torch.inf)
     others_B = torch.logaddexp(torch.logsumexp(logits_BN, -1), -negatives.own_B)
     true_B = -positive_B - margin
-    return (torch.logaddexp(true_B, others_B) - torch.where(denied_B, others_B, true_B)).sum()
+    # Without others, a denied positive has nothing to make room for.
+    base_B = torch.where(denied_B & ~others_B.isneginf(), others_B, true_B)
+    return (torch.logaddexp(true_B, others_B) - base_B).sum()
 
 
 def self_adversarial_loss(

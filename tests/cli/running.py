@@ -18,8 +18,9 @@ EVALUATE_KEYS = METRICS | {"triples", "seconds", "filtered", "paper", "vectors"}
 UPDATE_KEYS = {
     "version", "added", "deleted", "emerging_entities", "affected_entities", "emerging_relations",
     "affected_relations", "trained_triples", "epochs", "seconds", "shards_touched", "shards_total", "bytes_pulled",
-    "bytes_pushed", "bytes_written",
+    "bytes_pushed", "bytes_written", "fidelity",
 }  # fmt: skip
+FIDELITY_KEYS = {"added_existing", "added_emerging", "deleted", "replaced", "kept_near", "kept_far"}
 """Keys of the JSON reports that other programs rely on."""
 
 

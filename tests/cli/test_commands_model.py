@@ -14,7 +14,17 @@ import pytest
 from dkge_dist import api
 from dkge_dist.store.store import Store
 from dkge_dist.types import DkgeError
-from tests.cli.running import DKGE, EVALUATE_KEYS, TRAIN_KEYS, UPDATE_KEYS, Ended, Run, error_of, without_time
+from tests.cli.running import (
+    DKGE,
+    EVALUATE_KEYS,
+    FIDELITY_KEYS,
+    TRAIN_KEYS,
+    UPDATE_KEYS,
+    Ended,
+    Run,
+    error_of,
+    without_time,
+)
 from tests.graphs import (
     LEARN,
     assert_same_vectors,
@@ -26,6 +36,7 @@ from tests.graphs import (
     write_changes,
     write_tsv,
 )
+from tests.models import model_of
 
 
 class TestTrain:
@@ -127,6 +138,20 @@ class TestUpdate:
         logged = api.log(store)["versions"][-1]
         for key in ("added", "affected_entities", "epochs", "shards_touched"):
             assert logged[key] == report[key]
+
+    def test_report_tells_what_the_night_learnt(self, updated: tuple[Path, Ended], run: Run) -> None:
+        """Sampled; kept with the version, too."""
+        store, ended = updated
+        found = ended.json["fidelity"]
+        assert set(found) == {*FIDELITY_KEYS, "sampled"}
+        assert found["sampled"] is True
+        assert found["added_existing"]["triples"] + found["added_emerging"]["triples"] == ended.json["added"]
+        assert model_of(store, 4).model.facts["fidelity"] == found
+
+    def test_text_tells_what_the_night_learnt(self, copy: Path, folder: Path, run: Run) -> None:
+        api.ingest(copy, folder / "night1.changes")
+        shown = run("update", copy).stdout
+        assert "added emerging" in shown and "(sampled: `dkge fidelity` is exact)" in shown
 
     def test_plan_changes_nothing(self, copy: Path, folder: Path, run: Run) -> None:
         api.ingest(copy, folder / "night1.changes")

@@ -12,10 +12,14 @@ import safetensors.numpy
 import zarr
 
 from dkge_dist import api
+from dkge_dist.evidence.scores import BY_HEART
+from dkge_dist.jobs.evidence import open_evidence
+from dkge_dist.jobs.opened import open_model
 from dkge_dist.store.store import Store
 from dkge_dist.types import Split
 from tests.cli.running import EVALUATE_KEYS, METRICS, Ended, Run, dkge, error_of, without_time
 from tests.graphs import LEARN, content, dense, everything, vectors, write_changes, write_tsv
+from tests.reference_evidence import combined
 
 
 class TestEvaluate:
@@ -155,14 +159,17 @@ class TestAnswer:
         assert new["answers"] == [answer for answer in both["answers"] if not answer["known"]]
 
     def test_why_tells_the_evidence_of_each_answer(self, trained: tuple[Path, Ended], run: Run) -> None:
-        """Its weights add up to what evidence adds to the score."""
+        """Its weights add up to E, which counts less where vectors know by heart."""
+        evidence = open_evidence(open_model(Store.open(trained[0]), None))
+        assert evidence is not None
         asked = ("answer", trained[0], "e1", "r1", "--top", "60", "--json")
         told = {answer["entity"]: answer for answer in run(*asked, "--why").json["answers"]}
         alone = {answer["entity"]: answer["score"] for answer in run(*asked, "--no-evidence").json["answers"]}
         assert len(told) == len(alone) == 60
         for entity, answer in told.items():
             weight = sum(reason["weight"] for reason in answer["why"])
-            assert answer["score"] == pytest.approx(alone[entity] + weight, abs=1e-4)
+            score = combined(-alone[entity], weight, evidence.weights.near, BY_HEART)
+            assert answer["score"] == pytest.approx(score, abs=1e-4)
             assert all(set(reason) == {"kind", "weight", "text"} for reason in answer["why"])
         assert {reason["kind"] for answer in told.values() for reason in answer["why"]} > {"self", "other", "company"}
         shown = run("answer", trained[0], "e1", "r1", "--top", "3", "--why").stdout

@@ -27,7 +27,19 @@ PLANNED: dict[str, Any] = {
     "removed_entities": 1, "emerging_relations": 0, "affected_relations": 2, "removed_relations": 0,
     "shards_touched": 3, "shards_total": 8, "trained_triples": 900,
 }  # fmt: skip
-UPDATED = {**PLANNED, "version": 5, "epochs": 1, "bytes_written": 12345, "seconds": 2.0, "valid": None}
+ABOVE = {**METRICS, "new_above_old": 0.875}
+NIGHT: dict[str, Any] = {
+    "added_existing": {"triples": 12, "vectors": METRICS, "with_evidence": METRICS},
+    "added_emerging": {"triples": 0, "vectors": {}, "with_evidence": {}},
+    "deleted": {"triples": 3, "vectors": METRICS},
+    "replaced": {"triples": 1234, "vectors": ABOVE, "with_evidence": ABOVE},
+    "kept_near": {"triples": 7, "vectors": METRICS, "with_evidence": METRICS},
+    "kept_far": {"triples": 8, "vectors": METRICS, "with_evidence": METRICS},
+    "sampled": True,
+}
+UPDATED = {
+    **PLANNED, "version": 5, "epochs": 1, "bytes_written": 12345, "seconds": 2.0, "valid": None, "fidelity": NIGHT,
+}  # fmt: skip
 EVALUATED: dict[str, Any] = {
     **METRICS, "version": 4, "triples": 30, "split": "test", "snapshot": "day 1", "protocol": "filtered",
     "candidates": 1200, "tail": METRICS, "head": METRICS, "leaked": 0, "without_train": None, "evidence": True,
@@ -64,6 +76,8 @@ def test_training_shows_dimension_speed_and_best_validation(capsys: Shown) -> No
 
 
 def test_update_shows_what_was_learnt(capsys: Shown) -> None:
+    render.render_groups(NIGHT)
+    night = capsys.readouterr().out
     render.render_update(UPDATED)
     assert capsys.readouterr().out == (
         "version 5 brings the model from 'day 1' to 'day 2': +10 -2\n"
@@ -71,7 +85,25 @@ def test_update_shows_what_was_learnt(capsys: Shown) -> None:
         "  relations: 0 emerging, 2 affected, 0 removed\n"
         "  900 triples to learn; 3 of 8 shards\n"
         "  1 epochs, 12,345 bytes written, 2.0 s\n"
+        f"{night}"
     )
+
+
+def test_fidelity_is_a_table_of_groups_by_vectors_and_with_evidence(capsys: Shown) -> None:
+    """Without the groups that have no triples."""
+    render.render_fidelity({**NIGHT, "version": 5, "since": "day 1", "snapshot": "day 2", "sampled": False})
+    title, columns, *lines = capsys.readouterr().out.splitlines()
+    assert title == "version 5: from 'day 1' to 'day 2'"
+    assert columns.split() == ["triples", "by", "mrr", "hits@1", "hits@3", "hits@10", "mr", "new", "above", "old"]
+    both = ["vectors", "with evidence"]
+    names = ["added existing", "", "deleted", "replaced", "", "kept near", "", "kept far", ""]
+    assert [line[:14].rstrip() for line in lines] == names
+    assert [line[14:].split()[0] for line in lines if not line.startswith(" ")] == ["12", "3", "1,234", "7", "8"]
+    ways = [way for line in lines for way in both if way in line]
+    assert ways == [*both, "vectors", *both, *both, *both]
+    assert ["0.875" in line for line in lines] == [name == "replaced" for name in names[:4]] + [True] + [False] * 4
+    render.render_groups(NIGHT)
+    assert capsys.readouterr().out.endswith("(sampled: `dkge fidelity` is exact)\n")
 
 
 def test_planned_update_says_would(capsys: Shown) -> None:

@@ -10,14 +10,15 @@ from hypothesis import strategies as st
 from dkge_dist.evidence.counts import PathShares, RelationCounts
 from dkge_dist.evidence.features import FEATURES
 from dkge_dist.evidence.questions import Questions
-from dkge_dist.evidence.scores import Evidence
+from dkge_dist.evidence.scores import BY_HEART, Evidence
 from dkge_dist.evidence.walks import GraphEvidence, WalkLimits
-from dkge_dist.evidence.weights import EvidenceWeights
+from dkge_dist.evidence.weights import NOWHERE, EvidenceWeights
 from dkge_dist.graph.relation_paths import PathCounts
 from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.types import ROW, Array
 from tests.reference import Triple
+from tests.reference_evidence import combined
 from tests.strategies import RandomGraph, digests, to_triples
 
 limits = st.builds(WalkLimits, st.integers(0, 2**63 - 1), st.integers(1, 4), st.sampled_from([8, 12, 20, 40, 1000]))
@@ -53,13 +54,16 @@ def every_pair(graph: RandomGraph) -> tuple[Questions, Array]:
 
 
 def weights_of(relations: int, seed: int = 0) -> EvidenceWeights:
-    """Whole numbers and halves, so that scores often tie with each other and with distances."""
+    """Whole numbers and halves, so that scores often tie with each other and with distances.
+
+    Every other seed has a distance below which evidence counts less.
+    """
     rng = np.random.default_rng(seed)
     by_relation, common = (
         rng.integers(-2, 5, shape).astype(np.float32) / 2
         for shape in ((2, relations, len(FEATURES)), (2, len(FEATURES)))
     )
-    return EvidenceWeights(by_relation, common, 1.0)
+    return EvidenceWeights(by_relation, common, 1.0, float(rng.integers(-2, 8)) if seed % 2 else NOWHERE)
 
 
 def scored(
@@ -93,10 +97,12 @@ def dense_scores(vectors: tuple[Array, Array], evidence: Evidence | None, questi
     (entities, relations), (entity, relation, asks_tail) = vectors, question
     query = entities[entity] + (1 if asks_tail else -1) * relations[relation]
     rows = entities.shape[0]
-    scores: Array = -np.abs(query - entities).sum(1)
-    if evidence is not None:
-        scores = scores + evidence.of(questions_of([question] * rows), np.arange(rows, dtype=ROW))
-    return scores
+    distances: Array = np.abs(query - entities).sum(1)
+    if evidence is None:
+        return -distances
+    spoken = evidence.of(questions_of([question] * rows), np.arange(rows, dtype=ROW))
+    near = evidence.weights.near
+    return np.array([combined(f, e, near, BY_HEART) for f, e in zip(distances, spoken, strict=True)], np.float32)
 
 
 def dense_rank(scores: Array, true: int, removed: Iterable[int], alive: Iterable[int]) -> float:

@@ -1,4 +1,4 @@
-"""Which triples fit weights: one half of validation, or train where there is none; before and after vectors."""
+"""Which triples fit weights: one half of validation, or train where there is none; beside vectors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import pytest
 
 from dkge_dist.evidence import fitting as module
 from dkge_dist.evidence.fit import fitting_half
-from dkge_dist.evidence.fitting import EvidenceFitting, validation_half
+from dkge_dist.evidence.fitting import LEARNT_SHARE, EvidenceFitting, validation_half
+from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.contexts import Sampling
@@ -37,26 +38,43 @@ def test_one_half_of_validation_fits_and_the_other_judges() -> None:
     assert [to_list(questions.triples(i, answers[i : i + 1]))[0] for i in range(2 * count)] == [*fits, *fits]
 
 
-def test_weights_before_vectors_and_after_them() -> None:
-    fitting = EvidenceFitting.of(graph_of(), BOUNDS)
-    assert fitting.before.weights is fitting.prior
-    assert fitting.prior.relation_2RJ.any() and fitting.prior.scale == 1.0
-    asked: list[tuple[int, ...]] = []
+class RandomDistances:
+    """Remembers what it was asked for."""
 
-    def distances(questions: object, indptr: Array, rows: Array) -> Array:
-        asked.append(rows.shape)
-        return np.random.default_rng(1).random(rows.shape[0]).astype(np.float32)
+    def __init__(self, highest: float = 1.0) -> None:
+        self.highest = highest
+        self.asked: list[tuple[Questions, Array]] = []
+        self.given: list[Array] = []
 
-    after = fitting.after(distances)
-    assert asked == [fitting.problem.rows.shape]
-    assert after.graph is fitting.before.graph
-    assert after.weights.scale != 1.0
-    again = EvidenceFitting.of(graph_of(), BOUNDS)
-    assert again.prior.relation_2RJ.tobytes() == fitting.prior.relation_2RJ.tobytes()
-    assert again.after(distances).weights.relation_2RJ.tobytes() == after.weights.relation_2RJ.tobytes()
+    def __call__(self, questions: Questions, indptr: Array, rows: Array) -> Array:
+        assert indptr[-1] == rows.shape[0] and indptr.shape[0] == questions.count + 1
+        self.asked.append((questions, rows))
+        self.given.append(self.highest * np.random.default_rng(1).random(rows.shape[0]).astype(np.float32))
+        return self.given[-1]
 
 
-def test_without_validation_train_triples_fit_and_vectors_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_beside_vectors() -> None:
+    fitting, distances = EvidenceFitting.of(graph_of(), BOUNDS), RandomDistances()
+    fitted = fitting.fitted(distances)
+    assert distances.asked[0][1] is fitting.problem.rows
+    assert fitted.graph is fitting.graph
+    assert fitted.weights.relation_2RJ.any() and fitted.weights.scale != 1.0
+    again = EvidenceFitting.of(graph_of(), BOUNDS).fitted(RandomDistances())
+    assert again.weights.relation_2RJ.tobytes() == fitted.weights.relation_2RJ.tobytes()
+
+
+def test_most_train_triples_lie_nearer_than_near() -> None:
+    graph = graph_of()
+    fitting, distances = EvidenceFitting.of(graph, BOUNDS), RandomDistances(7.0)
+    near = fitting.fitted(distances).weights.near
+    questions, answers = distances.asked[-1]
+    assert questions.asks_tail.all()
+    asked = list(zip(questions.entity.tolist(), questions.relation.tolist(), answers.tolist(), strict=True))
+    assert len(set(asked)) == len(asked) > 100 and set(asked) <= set(to_list(graph.train))
+    assert (distances.given[-1] < near).sum() == pytest.approx(LEARNT_SHARE * len(asked), abs=1)
+
+
+def test_without_validation_train_triples_fit_without_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     """They have seen the triples. Of many a sample is enough, the same for the same seed."""
     monkeypatch.setattr(module, "FIT_TRIPLES", 50)
     graph = graph_of(valid=False)
@@ -65,8 +83,8 @@ def test_without_validation_train_triples_fit_and_vectors_are_not_asked(monkeypa
     assert fitting.problem.questions.count == 100
     assert fitting.problem.rows.tobytes() == again.problem.rows.tobytes()
 
-    def distances(*_: object) -> Array:
-        raise AssertionError("the vectors were asked")
-
-    assert fitting.after(distances).weights is fitting.prior
+    one, other = (fitting.fitted(RandomDistances(highest)).weights for highest in (1.0, 50.0))
+    assert one.relation_2RJ.any() and one.scale == 1.0
+    assert one.relation_2RJ.tobytes() == other.relation_2RJ.tobytes(), "whatever vectors say"
+    assert one.near < 1 < other.near, "but how near they are to the triples is theirs to say"
     assert validation_half(graph).count == 0

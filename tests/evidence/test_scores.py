@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dkge_dist.evidence.features import features
-from dkge_dist.evidence.scores import SELF_WEIGHT, Evidence, ScoredCandidates
+from dkge_dist.evidence.scores import BY_HEART, SELF_WEIGHT, Evidence, ScoredCandidates, combined_score
 from dkge_dist.evidence.walks import WalkLimits
+from dkge_dist.evidence.weights import NOWHERE
 from tests.evidence.building import every_pair, every_question, limits, questions_of, scored
+from tests.reference_evidence import combined
 from tests.strategies import RandomGraph, related_graphs
 
 
@@ -44,6 +46,39 @@ def test_a_score_is_the_weighted_sum_of_features(graph: RandomGraph, bounds: Wal
     expected = (evidence.weights.of(questions.relation, questions.asks_tail) * phi).sum(1)
     others = candidates != questions.entity
     np.testing.assert_allclose(evidence.of(questions, candidates)[others], expected[others], rtol=1e-5, atol=1e-5)
+
+
+numbers = st.floats(-60, 60, width=32)
+
+
+@given(st.lists(st.tuples(st.floats(0, 60, width=32), numbers), max_size=30), numbers | st.just(NOWHERE))
+def test_combined_score_equals_the_slow_twin(pairs: list[tuple[float, float]], near: float) -> None:
+    distance, evidence = np.array(pairs, np.float32).reshape(-1, 2).T
+    found = combined_score(distance, evidence, near)
+    assert found.dtype == np.float32
+    assert found.tolist() == [combined(f, e, near, BY_HEART) for f, e in zip(distance, evidence, strict=True)]
+
+
+@given(numbers, st.floats(0, 60, width=32), st.floats(0, 60, width=32))
+def test_evidence_for_a_candidate_never_lowers_it_and_more_never_less(
+    near: float, distance: float, more: float
+) -> None:
+    """Below `near` it counts a part, so that a known fact without evidence stays above well-linked strangers."""
+    evidence = np.array([0, more / 2, more], np.float32)
+    score = combined_score(np.full(3, distance, np.float32), evidence, near)
+    assert score[0] == -np.float32(distance)
+    assert score[0] <= score[1] <= score[2] <= np.float32(more - distance) + 1e-4
+    if distance <= near and more > 1:
+        assert score[2] < -distance + more, "not in full"
+    if distance - more > near + 1e-3:
+        assert score[2] == pytest.approx(more - distance, abs=1e-4), "in full"
+
+
+def test_evidence_counts_a_part_above_what_is_known_by_heart() -> None:
+    distance, evidence = np.array([10, 10, 10, 2, 10], np.float32), np.array([4, 6, 6 + 3, 3, -5], np.float32)
+    found = combined_score(distance, evidence, 4.0)
+    expected = [-6, -4, -4 + 3 / BY_HEART, max(-2, -4 + 5 / BY_HEART), -15]
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("asks_tail", [True, False])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -15,15 +17,16 @@ TRIPLES = [(h, r, (h * 3 + r) % 9) for h in range(9) for r in range(3)]
 
 def test_evidence_reads_back() -> None:
     made = scored(TRIPLES, 9, 3)
+    made = replace(made, weights=replace(made.weights, scale=0.5, near=2.25))
     arrays = {name: np.array(array) for name, array in to_arrays(made).items()}
     back = evidence_of(arrays, made.graph.graph.full, made.graph.digest, made.graph.limits)
     pairs = every_pair(RandomGraph(9, 3, []))
     assert back.of(*pairs).tobytes() == made.of(*pairs).tobytes()
     assert made.of(*pairs).any()
-    assert back.weights.scale == made.weights.scale
+    assert (back.weights.scale, back.weights.near) == (0.5, 2.25)
 
 
-@pytest.mark.parametrize("name", ["weights.relation", "weights.common"])
+@pytest.mark.parametrize("name", ["weights.relation", "weights.common", "weights.scale"])
 def test_weights_of_another_program_are_refused(name: str) -> None:
     arrays = to_arrays(scored(TRIPLES, 9, 3))
     arrays[name] = arrays[name][..., 1:]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dkge_dist.evidence.features import FEATURES
-from dkge_dist.evidence.weights import EvidenceWeights
+from dkge_dist.evidence.weights import NOWHERE, EvidenceWeights
 from tests.evidence.building import weights_of
 
 
@@ -28,3 +28,4 @@ def test_zeros_count_nothing() -> None:
     zeros = EvidenceWeights.zeros(2)
     assert not zeros.of(np.array([0, 1, 2]), np.array([True, False, True])).any()
     assert zeros.scale == 1.0
+    assert zeros.near == NOWHERE

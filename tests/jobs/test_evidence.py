@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,16 +11,19 @@ import pytest
 import dkge_dist
 from dkge_dist.config import load_settings, settings_of_model
 from dkge_dist.evidence.fitting import EvidenceFitting
+from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.evidence.stored import to_arrays
+from dkge_dist.evidence.surroundings import triples_around
 from dkge_dist.evidence.walks import GraphEvidence, WalkLimits
-from dkge_dist.jobs.evidence import open_evidence, walk_limits
+from dkge_dist.jobs import evidence as job
+from dkge_dist.jobs.evidence import FEW_QUESTIONS, open_evidence, walk_limits
 from dkge_dist.jobs.graphs import training_graph
 from dkge_dist.jobs.opened import OpenedModel, joint_embedding, open_model
 from dkge_dist.runtime import LocalRuntime
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
-from dkge_dist.types import Field
+from dkge_dist.types import ROW, Field, Triples
 from tests.jobs.building import ADDED, ingest_night, some_train, trained_store
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -63,11 +67,37 @@ def test_a_model_is_opened_with_the_evidence_that_it_was_learnt_with(store: Path
     graph = training_graph(opened.snapshot, (opened.names[0].digests, opened.names[1].digests), settings)
     rows = (graph.entity_rows, graph.relation_rows)
     with LocalRuntime().open_tables(opened.store, opened.model, rows, (Field.JOINT,)) as tables:
-        fitted = EvidenceFitting.of(graph, walk_limits(settings)).after(
-            joint_embedding(tables, opened.snapshot).distances
-        )
+        distances = joint_embedding(tables, opened.snapshot).distances
+        fitted = EvidenceFitting.of(graph, walk_limits(settings)).fitted(distances)
     assert fitted.weights.relation_2RJ.tobytes() == evidence.weights.relation_2RJ.tobytes()
-    assert fitted.weights.scale == evidence.weights.scale
+    assert (fitted.weights.scale, fitted.weights.near) == (evidence.weights.scale, evidence.weights.near)
+    assert evidence.weights.near > 0
+
+
+def test_a_few_questions_are_answered_from_their_surroundings(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As from the whole graph: answers, scores and reasons."""
+    opened, whole = opened_evidence(store)
+    asked = Questions(np.array([4, 9], ROW), np.array([2, 0], ROW), np.array([True, False]))
+    few = open_evidence(opened, asked)
+    assert few is not None
+    for mine, theirs in zip(few.candidates(asked), whole.candidates(asked), strict=True):
+        assert mine.tobytes() == theirs.tobytes()
+    many = asked.take(np.zeros(FEW_QUESTIONS + 1, int))
+    used: list[int] = []
+
+    def counted(*given: Any) -> Triples:
+        used.append(1)
+        return triples_around(*given)
+
+    monkeypatch.setattr(job, "triples_around", counted)
+    open_evidence(opened, many)
+    open_evidence(opened)
+    assert not used, "many are answered from the whole graph"
+    answers = [dkge_dist.answer(store, f"e{n}", "r2", why=True, top=30)["answers"] for n in range(6)]
+    assert len(used) == 6
+    monkeypatch.setattr(job, "FEW_QUESTIONS", 0)
+    assert [dkge_dist.answer(store, f"e{n}", "r2", why=True, top=30)["answers"] for n in range(6)] == answers
+    assert len(used) == 6
 
 
 def test_after_nights_it_is_that_of_the_new_snapshot_under_the_same_weights(store: Path, tmp_path: Path) -> None:
@@ -81,7 +111,7 @@ def test_after_nights_it_is_that_of_the_new_snapshot_under_the_same_weights(stor
     assert opened.snapshot_name == "n2"
     assert_same_graph(after.graph, rebuilt(opened))
     assert after.weights.relation_2RJ.tobytes() == before.weights.relation_2RJ.tobytes()
-    assert after.weights.scale == before.weights.scale
+    assert (after.weights.scale, after.weights.near) == (before.weights.scale, before.weights.near)
     assert not np.array_equal(after.graph.counts.pairs[:4], before.graph.counts.pairs[:4])
     _, old = opened_evidence(store, "base")
     assert {name: array.tobytes() for name, array in to_arrays(old).items()} == {

@@ -13,11 +13,12 @@ import dkge_dist
 from dkge_dist.evaluation.link_prediction import metrics, rank
 from dkge_dist.evaluation.validation import Validation
 from dkge_dist.evidence.fit import fitting_half
+from dkge_dist.graph.labels import Labels
 from dkge_dist.jobs.evidence import open_evidence
 from dkge_dist.jobs.opened import open_embedding, open_model
 from dkge_dist.runtime import LocalRuntime
 from dkge_dist.store.store import Store
-from dkge_dist.types import DkgeError, Split, UsageError
+from dkge_dist.types import ROW, DkgeError, Split, Triples, UsageError
 from tests.jobs.building import (
     ADDED,
     SMALL,
@@ -60,6 +61,42 @@ def test_only_the_write_set_is_written_and_o_star_is_fresh(store: Path, tmp_path
         assert moved["relations", field] <= report["emerging_relations"] + report["affected_relations"]
     assert_joint_is_fresh(store)
     assert dkge_dist.check(store)["ok"]
+
+
+LEARNT = ["model.dim=32", "train.max_epochs=120", "train.batch_size=100", "train.negatives=60", "train.eval_every=120"]
+"""So much that train triples are known; nights as by default."""
+
+
+def test_a_night_is_believed_and_its_deleted_triples_are_not(tmp_path: Path) -> None:
+    """By vectors alone, with the settings of nights as they are by default; and what is not planned keeps its bits."""
+    triples = base_triples(5)
+    rng = np.random.default_rng(6)
+    drawn = rng.integers(0, [[60], [4], [60]], (3, 10))
+    added = sorted({(f"e{h}", f"r{r}", f"e{t}") for h, r, t in drawn.T} - set(triples))
+    deleted = [triples[n] for n in rng.choice(len(triples), 8, replace=False)]
+    store = tmp_path / "store"
+    dkge_dist.ingest(store, write_lines(tmp_path / "base.tsv", ["\t".join(t) for t in triples]))
+    dkge_dist.train(store, settings=LEARNT)
+    ingest_night(tmp_path / "n.changes", store, ["\t".join(t) for t in added], ["\t".join(t) for t in deleted])
+    report = dkge_dist.update(store)
+    opened = open_model(Store.open(store))
+    train = opened.snapshot.triples(Split.TRAIN)
+    before, after = {}, {}
+    for found, version in ((before, "2"), (after, str(report["version"]))):
+        with open_embedding(open_model(Store.open(store), version), LocalRuntime()) as embedding:
+            for name, some in (("added", added), ("deleted", deleted), ("train", sorted({*triples} - {*deleted}))):
+                names = opened.names
+                rows = Triples(
+                    *(kind.lookup(Labels.from_strings(list(column))).astype(ROW)
+                      for kind, column in zip((names[0], names[1], names[0]), zip(*some, strict=True), strict=True))
+                )  # fmt: skip
+                found[name] = metrics(rank(embedding, rows, train).both)["mrr"]
+    assert before["deleted"] > 0.5 > before["added"], "the model before knew its triples"
+    assert after["added"] > before["added"] + 0.3
+    assert after["deleted"] < before["deleted"] - 0.3
+    assert after["train"] > 0.75 * before["train"], "and what it knew besides is mostly kept"
+    assert report["fidelity"]["added_existing"]["vectors"]["mrr"] == pytest.approx(after["added"])
+    assert report["fidelity"]["deleted"]["vectors"]["mrr"] == pytest.approx(after["deleted"])
 
 
 def test_nights_of_every_kind(store: Path, tmp_path: Path) -> None:
@@ -137,12 +174,14 @@ def test_every_added_triple_is_learnt_by_default(tmp_path: Path) -> None:
 
 
 def test_no_validation_undoes_the_first_epoch(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Validation may know nothing of tonight's triples: the best epoch is kept, and the first at least."""
+    """Validation may know nothing of tonight's triples: over affected objects the best epoch is kept, or the first."""
     before = vectors_of(store, 2).entities["knowledge"]
     falling = iter([0.5, 0.4, 0.3, 0.2])
     monkeypatch.setattr(Validation, "measure", lambda *_: {"mrr": next(falling)})
     ingest_night(tmp_path / "n.changes", store, ADDED, [])
-    report = dkge_dist.update(store, settings=["online.max_epochs=5", "online.patience=2"])
+    report = dkge_dist.update(
+        store, settings=["online.epochs_over=affected", "online.max_epochs=5", "online.patience=2"]
+    )
     assert report["epochs"] == 3
     after = vectors_of(store, report["version"]).entities["knowledge"]
     assert (after[: before.shape[0]] != before).any()

@@ -5,6 +5,7 @@ The definition is worked out here from nothing: contexts rebuilt by the slow twi
 
 from __future__ import annotations
 
+from collections import Counter
 from hashlib import sha256
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 import dkge_dist
+from dkge_dist.jobs.report import Report
 from dkge_dist.learning.batches import BatchMaker
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import load_delta
@@ -28,6 +30,7 @@ SETTINGS = ["model.dim=4", f"context.cap={CAP}", "train.max_epochs=1", "train.ba
 ENTITIES, RELATIONS = 40, 5
 
 Night = tuple[list[Labelled], list[Labelled], list[Labelled]]
+Known = tuple[tuple[int, int, int], bool]
 
 
 def random_night(seed: int) -> Night:
@@ -112,26 +115,67 @@ def test_just_the_rows_of_the_definition_are_written(preset: str, seed: int, tmp
             assert digest(old[frozen]) == digest(new[frozen])
 
 
-@pytest.mark.parametrize("limit", [2, 30])
-def test_every_added_triple_is_in_a_batch(limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also those that change no context, and those of objects that bring no more than a few of their triples."""
-    night = random_night(4)
-    store = tmp_path / "store"
-    dkge_dist.ingest(store, write_tsv(tmp_path / "base.tsv", night[0]))
-    dkge_dist.train(store, settings=SETTINGS)
-    dkge_dist.ingest(store, write_changes(tmp_path / "night.changes", *night[1:]), force=True)
-    learnt: list[tuple[int, int, int]] = []
+def learnt_positions(store: Path, words: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[Report, list[Known]]:
+    """Of an update: its report, and every (triple, is it denied) that its batches held."""
+    learnt: list[Known] = []
     make = BatchMaker.make
 
     def heard(self: BatchMaker, positions: np.ndarray, rng: np.random.Generator) -> object:
-        learnt.extend(zip(*(column.tolist() for column in self.triples.take(positions)), strict=True))
-        return make(self, positions, rng)
+        batch = make(self, positions, rng)
+        columns = self._every.take(positions)
+        triples = zip(*(column.tolist() for column in columns), strict=True)
+        learnt.extend(zip(triples, batch.denied.tolist(), strict=True))
+        return batch
 
     monkeypatch.setattr(BatchMaker, "make", heard)
-    report = dkge_dist.update(store, settings=[f"online.max_triples_per_object={limit}", "online.batch_size=20"])
-    assert len(learnt) == report["trained_triples"] == len(set(learnt))
+    return dkge_dist.update(store, settings=words), learnt
+
+
+def changed_store(folder: Path) -> tuple[Path, Night]:
+    """Trained, with a night that is not learnt yet."""
+    night = random_night(4)
+    store = folder / "store"
+    dkge_dist.ingest(store, write_tsv(folder / "base.tsv", night[0]))
+    dkge_dist.train(store, settings=SETTINGS)
+    dkge_dist.ingest(store, write_changes(folder / "night.changes", *night[1:]), force=True)
+    return store, night
+
+
+@pytest.mark.parametrize("limit", [2, 30])
+def test_every_added_triple_is_in_a_batch(limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that change no context, and those of objects that bring no more than a few of their triples."""
+    store, night = changed_store(tmp_path)
+    words = [f"online.max_triples_per_object={limit}", "online.batch_size=20", "online.epochs_over=affected"]
+    report, heard = learnt_positions(store, words, monkeypatch)
+    learnt = [triple for triple, denied in heard if not denied]
+    assert len(learnt) == len(heard) == report["trained_triples"] == len(set(learnt))
     opened = Store.open(store)
     train = opened.snapshot(opened.current_snapshot()).triples(Split.TRAIN)
     assert set(learnt) <= set(zip(*(column.tolist() for column in train), strict=True))
     entities, relations = rows_of(store)
     assert {(entities[h], relations[r], entities[t]) for h, r, t in night[1]} <= set(learnt)
+
+
+def test_every_epoch_passes_over_all_that_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Added triples are learnt and deleted ones denied, those with an end or a relation that is gone left out."""
+    store, night = changed_store(tmp_path)
+    words = ["online.max_epochs=3", "online.batch_size=20", "online.replay=0.5"]
+    report, heard = learnt_positions(store, words, monkeypatch)
+    entities, relations = rows_of(store)
+    added, deleted = ({(entities[h], relations[r], entities[t]) for h, r, t in some} for some in night[1:])
+    opened = Store.open(store)
+    snapshot = opened.snapshot(opened.current_snapshot())
+    alive = {
+        (h, r, t) for h, r, t in deleted
+        if snapshot.entities_alive[h] and snapshot.entities_alive[t] and snapshot.relations_alive[r]
+    }  # fmt: skip
+    assert alive < deleted
+    counted = Counter(heard)
+    assert all(counted[triple, False] == 3 for triple in added)
+    assert {triple for triple, denied in heard if denied} == alive
+    assert all(counted[triple, True] == 3 for triple in alive)
+    assert report["forgotten_triples"] == len(alive)
+    beside = [triple for triple, denied in heard if not denied and triple not in added]
+    assert len(beside) == pytest.approx(3 * (len(added) + len(alive)) / 2, abs=6)
+    train = snapshot.triples(Split.TRAIN)
+    assert set(beside) <= set(zip(*(column.tolist() for column in train), strict=True))

@@ -11,15 +11,12 @@ from dkge_dist.kernels.batches import (
     corrupt,
     known_among,
     links,
-    mask_linked,
 )
-from dkge_dist.kernels.evidence.counts import joint_code
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.types import ROW
 from tests import reference
 from tests.kernels.building import topology_of
-from tests.reference_evidence import OPPOSITE, SAME, relation_counts
-from tests.strategies import Evolution, RandomGraph, evolutions, graphs, related_graphs, to_list, to_triples
+from tests.strategies import Evolution, RandomGraph, evolutions, graphs, to_list, to_triples
 
 
 class TestNumbering:
@@ -103,38 +100,6 @@ def test_known_mask_marks_exactly_the_known_triples(graph: RandomGraph, data: st
     assert found.tolist() == [[(h, r, int(distinct[n])) in known for n in shared] for h, r in asked]
     nothing = known_among(topology.outgoing, rows, relations, distinct, shared[:0], numbering)
     assert nothing.shape == (len(asked), 0)
-
-
-@given(related_graphs(), st.data())
-def test_linked_mask_marks_those_that_a_supporting_relation_joins(graph: RandomGraph, data: st.DataObject) -> None:
-    """On top of what the mask says already, and over either side's lists."""
-    topology = topology_of(graph.triples, graph.rows)
-    row = st.integers(0, graph.rows - 1)
-    asked = data.draw(st.lists(st.tuples(row, st.integers(0, graph.relations - 1)), min_size=1, max_size=8))
-    batch = data.draw(st.lists(row, min_size=1, max_size=12))
-    numbering = RowNumbering(graph.rows)
-    distinct, numbers = numbering.number(np.array(batch, ROW))
-    shared = np.unique(numbers[len(batch) // 2 :])
-    joint, known = relation_counts(graph.triples)[2], set(graph.triples)
-    codes = np.array(sorted(int(joint_code(*key)) for key in joint), np.int64)
-    rows, relations = np.array(asked, ROW).T
-    first = data.draw(st.booleans())
-    for asks_tail, lists in ((True, (topology.outgoing, topology.incoming)),
-                             (False, (topology.incoming, topology.outgoing))):  # fmt: skip
-        mask = np.zeros((len(asked), shared.shape[0]), np.bool_)
-        mask[:, :1] = first
-        mask_linked(mask, lists, rows, relations, codes, distinct, shared, numbering)
-        for i, (entity, relation) in enumerate(asked):
-            for column, number in enumerate(shared):
-                ahead, behind = (entity, int(distinct[number])), (int(distinct[number]), entity)
-                if not asks_tail:
-                    ahead, behind = behind, ahead
-                linked = any(
-                    joint[relation, other, direction] and (ends[0], other, ends[1]) in known
-                    for other in range(graph.relations)
-                    for direction, ends in ((SAME, ahead), (OPPOSITE, behind))
-                )
-                assert mask[i, column] == (linked or (first and column == 0))
 
 
 def all_pairs(rows: int) -> tuple[np.ndarray, np.ndarray]:

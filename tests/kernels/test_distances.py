@@ -51,8 +51,11 @@ def test_fused_softmax_equals_the_reference(queries: int, candidates: int, dim: 
     known = rng.random((queries, candidates)) < 0.2
     own = np.abs(normal(rng, queries)) * dim
     own[rng.random(queries) < 0.3] = np.inf
-    found = softmax(query, candidate, positive, own, known, logq, margin)
-    expected = reference.softmax_loss(query, candidate, positive, own, known, logq, margin)
+    denied = rng.random(queries) < 0.4
+    # Something competes with every denied positive.
+    known[denied, 0] = False
+    found = softmax(query, candidate, positive, own, known, logq, margin, denied)
+    expected = reference.softmax_loss(query, candidate, positive, denied, own, known, logq, margin)
     for mine, truth in zip(found, expected, strict=True):
         np.testing.assert_allclose(mine, truth, rtol=1e-4, atol=1e-4)
     assert not found[2][np.isinf(own)].any()
@@ -81,17 +84,50 @@ def test_own_entity_counts_as_one_more_candidate_at_its_distance(queries: int, d
         assert mine[1:].tobytes() == theirs.tobytes(), "the own entity of one query is nothing to another"
 
 
+@pytest.mark.parametrize("has_own", [False, True])
+def test_denied_positive_is_pushed_away_however_sure_its_vectors_are(has_own: bool) -> None:
+    """Where 1 − p is below what 32 bits hold, too: the nearest other candidate is pulled as hard as it is pushed."""
+    query = np.zeros((3, 2), np.float32)
+    candidate = np.array([[150, 150], [200, 200]], np.float32)
+    known, denied = np.zeros((3, 2), bool), np.array([True, True, False])
+    own = np.array([250 if has_own else np.inf] * 3, np.float32)
+    positive = np.array([1, 299, 1], np.float32)
+    loss, by_positive, by_own, by_query, by_candidate = softmax(
+        query, candidate, positive, own, known, np.zeros(2, np.float32), 0.0, denied
+    )
+    nearest, p = (250, 0.0) if has_own else (300, 1 / (1 + np.exp(-1)))
+    np.testing.assert_allclose(loss, [nearest - 1, -np.log(1 - p), 0], rtol=1e-5)
+    np.testing.assert_allclose(by_positive, [-1, -p, 0], atol=1e-6)
+    if has_own:
+        np.testing.assert_allclose(by_own, [1, 0, 0], atol=1e-6)
+    else:
+        np.testing.assert_allclose(by_candidate, [[1 + p, 1 + p], [0, 0]], rtol=1e-5)
+        np.testing.assert_allclose(by_query[:, 0], [-1, -p, 0], rtol=1e-5)
+
+
+def test_denied_positive_that_nothing_competes_with_is_left_alone() -> None:
+    """There is no other answer for its question to take its place."""
+    query, candidate = np.ones((2, 3), np.float32), np.zeros((4, 3), np.float32)
+    far, denied = np.full(2, np.inf, np.float32), np.array([True, False])
+    found = softmax(
+        query, candidate, np.ones(2, np.float32), far, np.ones((2, 4), bool), np.zeros(4, np.float32), 0.0, denied
+    )
+    for values in found:
+        assert not values.any()
+
+
 def softmax(
     query: np.ndarray, candidate: np.ndarray, positive: np.ndarray, own: np.ndarray, known: np.ndarray,
-    logq: np.ndarray, margin: float,
+    logq: np.ndarray, margin: float, denied: np.ndarray | None = None,
 ) -> list[np.ndarray]:  # fmt: skip
     """Loss and gradients by positive, own entity, query and candidates, as the kernel fills them."""
     queries = query.shape[0]
+    denied = np.zeros(queries, np.bool_) if denied is None else denied
     loss, by_positive, by_own = (np.full(queries, np.nan, np.float32) for _ in range(3))
     by_query, parts = np.full_like(query, np.nan), np.full((CHUNKS, *candidate.shape), np.nan, np.float32)
     own = own.astype(np.float32)
     out = (loss, by_positive, by_own, by_query, parts)
-    softmax_l1(query, candidate, positive, own, known, logq, np.float32(margin), *out)
+    softmax_l1(query, candidate, positive, denied, own, known, logq, np.float32(margin), *out)
     return [loss, by_positive, by_own, by_query, parts.sum(0)]
 
 

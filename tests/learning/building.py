@@ -7,7 +7,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from dkge_dist.evidence.counts import RelationCounts
 from dkge_dist.graph.relation_paths import PathCounts
 from dkge_dist.graph.topology import Topology
 from dkge_dist.graph.training_graph import TrainingGraph
@@ -23,9 +22,9 @@ from dkge_dist.model.dkge import Dkge
 from dkge_dist.runtime import Communicator, LocalCommunicator, Monitor
 from dkge_dist.tables.initializer import RowInitializer
 from dkge_dist.tables.table import LocalTable, Tables
-from dkge_dist.types import Array
+from dkge_dist.types import Array, Triples
 from tests.reference import Context, Triple
-from tests.strategies import digests, to_triples
+from tests.strategies import digests, to_list, to_triples
 from tests.training_graphs import graph_of_rows
 
 ROWS, RELATIONS, DIM = 40, 4, 12
@@ -72,17 +71,26 @@ def maker_of(
     rank: int = 0,
     world: int = 1,
     offsets: EvidenceOffsets | None = None,
+    deleted: Triples | None = None,
+    own_negative: Array | None = None,
 ) -> BatchMaker[ObjectBatch]:
     entities = EntityContexts(graph.topology, graph.digests[0], graph.sampling, form)
     relations = RelationContexts(graph.paths, graph.digests[1], graph.sampling, form)
-    return BatchMaker(graph.train, entities, relations, negatives, hide_targets, offsets, rank, world)
+    return BatchMaker(
+        graph.train, entities, relations, negatives, hide_targets, offsets, deleted, own_negative, rank, world
+    )
 
 
 def offsets_of(graph: TrainingGraph, seed: int = 0) -> EvidenceOffsets:
-    """Any offsets, with the supports of the graph: random numbers will do."""
-    rng = np.random.default_rng(seed)
-    tail, head = rng.random((2, graph.train.count)).astype(np.float32)
-    return EvidenceOffsets(tail, head, RelationCounts.of(graph.topology, graph.train, graph.relation_rows))
+    """Any offsets: random numbers will do."""
+    return EvidenceOffsets(*np.random.default_rng(seed).random((2, graph.train.count)).astype(np.float32))
+
+
+def deleted_of(graph: TrainingGraph, count: int = 20) -> Triples:
+    """Triples of existing objects that the graph does not have."""
+    known = set(to_list(graph.train))
+    every = [(h, r, t) for h in range(ROWS) for r in range(RELATIONS) for t in range(ROWS) if (h, r, t) not in known]
+    return canonical(to_triples(every[:: len(every) // count][:count]))
 
 
 def table_of(rows: int, dim: int = DIM, seed: int = 0) -> LocalTable:
@@ -144,6 +152,7 @@ BATCH_COLUMNS = (
     "known_head_mask",
     "tail_offset",
     "head_offset",
+    "denied",
     "own_is_negative",
     "negative",
     "corrupts_head",

@@ -8,15 +8,19 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dkge_dist.evidence.questions import Questions
+from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.kernels.contexts import Sampling
+from dkge_dist.kernels.evidence.walks import LINK
+from dkge_dist.kernels.triples import canonical
 from dkge_dist.learning.batches import Batch, BatchMaker, EvidenceOffsets, NegativeSampling
 from dkge_dist.learning.contexts import ObjectBatch
 from dkge_dist.types import ROW, Array
 from tests import reference
-from tests.evidence.building import scored
+from tests.evidence.building import evidence_of
 from tests.learning.building import (
     Sampler,
     assert_same_batch,
+    deleted_of,
     maker_of,
     negatives_of,
     offsets_of,
@@ -25,8 +29,7 @@ from tests.learning.building import (
     small_graph,
 )
 from tests.reference import Triple
-from tests.reference_evidence import OPPOSITE, SAME, relation_counts
-from tests.strategies import RandomGraph, digests, graphs, related_graphs, to_list
+from tests.strategies import RandomGraph, digests, graphs, related_graphs, to_list, to_triples
 from tests.training_graphs import graph_of_rows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -264,49 +267,83 @@ def masked_rows(batch: Batch[ObjectBatch], mask: Array) -> list[set[int]]:
     return [set(rows[line].tolist()) for line in mask]
 
 
-@settings(max_examples=40)
-@given(graph=related_graphs(max_rows=9), seed=st.integers(0, 999))
-def test_with_evidence_linked_negatives_are_masked_and_each_positive_has_its_offsets(
+@settings(max_examples=25)
+@given(graph=graphs(max_rows=9), seed=st.integers(0, 999))
+def test_each_positive_has_its_offsets_and_its_own_entity_competes_if_the_relation_is_loopless(
     graph: RandomGraph, seed: int
 ) -> None:
-    """A shared negative takes no part where a relation links it that goes along with the asked one anywhere."""
     assume(graph.triples)
     made = graph_of_rows(graph.triples, graph.rows, graph.relations, Sampling(0, 4, 1))
-    offsets = offsets_of(made)
-    batches = maker_of(made, negatives_of(made, "shared", count=10), 0.5, offsets=offsets)
+    offsets, loops = offsets_of(made), {r for h, r, t in graph.triples if h == t}
+    negatives = negatives_of(made, "shared", count=10)
+    batches = maker_of(made, negatives, 0.5, offsets=offsets, own_negative=made.loopless_relations)
     positions = some_positions(batches.triples.count, seed)
     batch = batches.make(positions, np.random.default_rng(seed))
     assert batch.tail_offset.tolist() == offsets.tail[positions].tolist()
     assert batch.head_offset.tolist() == offsets.head[positions].tolist()
-    known, (_, loops, joint) = set(graph.triples), relation_counts(graph.triples)
-    shared = batch.entities.rows[batch.shared].tolist()
-
-    def takes_no_part(asked: Triple) -> bool:
-        head, relation, tail = asked
-        links = [(r, SAME) for r in range(graph.relations) if (head, r, tail) in known]
-        links += [(r, OPPOSITE) for r in range(graph.relations) if (tail, r, head) in known]
-        return asked in known or any(joint[relation, *link] for link in links)
-
-    for i, (head, relation, tail) in enumerate(positives(batch)):
-        assert batch.known_tail_mask[i].tolist() == [takes_no_part((head, relation, other)) for other in shared]
-        assert batch.known_head_mask[i].tolist() == [takes_no_part((other, relation, tail)) for other in shared]
-        assert batch.own_is_negative[i] == (loops[relation] == 0)
+    assert batch.own_is_negative.tolist() == [relation not in loops for _, relation, _ in positives(batch)]
+    assert not batch.denied.any()
+    plain = maker_of(made, negatives, 0.5).make(positions, np.random.default_rng(seed))
+    assert not (plain.own_is_negative.any() or plain.tail_offset.any() or plain.head_offset.any())
 
 
-def test_offsets_are_a_share_of_the_evidence_that_speaks_for_a_triple() -> None:
-    """None for what speaks against it. Its own triple does not count."""
-    triples = [(0, 0, 1), (0, 1, 1), (2, 0, 3), (2, 1, 3), (4, 0, 5), (4, 2, 4), (5, 2, 6)]
-    graph = graph_of_rows(triples, 7, 3, Sampling(0, 4, 1))
-    evidence = scored(triples, 7, 3)
-    offsets = EvidenceOffsets.of(evidence, graph.train, 0.5)
-    for mine, asks_tail, answers in (
-        (offsets.tail, True, graph.train.tail),
-        (offsets.head, False, graph.train.head),
-    ):
-        every = evidence.of(Questions.of(graph.train, asks_tail), answers)
-        assert mine.tolist() == (np.float32(0.5) * np.maximum(every, 0)).tolist()
-        assert (every < 0).any() and (every > 0).any()
-    assert offsets.supports is evidence.graph.counts
+@pytest.mark.parametrize("world", [1, 3])
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_positions_beyond_the_triples_are_deleted_ones(sampler: Sampler, world: int) -> None:
+    """They are denied, have no offsets, and hide nothing: they stand in no context any more."""
+    graph = small_graph()
+    deleted = deleted_of(graph)
+    positions = np.random.default_rng(2).permutation(graph.train.count + deleted.count)[:90]
+    every = to_list(graph.train) + to_list(deleted)
+    offsets, negatives = offsets_of(graph), negatives_of(graph, sampler)
+
+    def make(chosen: Array, hide: float, rank: int = 0, world: int = 1) -> Batch[ObjectBatch]:
+        batches = maker_of(graph, negatives, hide, rank=rank, world=world, offsets=offsets, deleted=deleted)
+        return batches.make(chosen, np.random.default_rng(3))
+
+    parts = [make(positions, 1.0, rank, world) for rank in range(world)]
+    assert [triple for part in parts for triple in positives(part)] == [every[at] for at in positions]
+    is_deleted = positions >= graph.train.count
+    assert 5 < is_deleted.sum() < 20
+    assert np.concatenate([part.denied for part in parts]).tolist() == is_deleted.tolist()
+    for side in ("tail_offset", "head_offset"):
+        values = getattr(offsets, side.removesuffix("_offset"))
+        expected = [0.0 if gone else values[at] for at, gone in zip(positions, is_deleted, strict=True)]
+        assert np.concatenate([getattr(part, side) for part in parts]).tolist() == expected
+    # What is hidden is what the others hide alone.
+    hidden = shown_contexts(make(positions[~is_deleted], 1.0).entities)
+    plain = shown_contexts(make(positions, 0.0).entities)
+    for part in parts:
+        for row, context in shown_contexts(part.entities).items():
+            assert context == hidden.get(row, plain[row])
+
+
+@settings(max_examples=40)
+@given(graph=related_graphs(max_rows=9), logit=st.sampled_from([1.0, 10.0]))
+def test_offsets_follow_the_confidence_of_links(graph: RandomGraph, logit: float) -> None:
+    """The whole logit for a certain link, nothing below a confidence of 3% or for any other evidence."""
+    assume(graph.triples)
+    evidence = evidence_of(graph.triples, graph.rows, graph.relations, WalkLimits(5, 4, 40))
+    train = canonical(to_triples(graph.triples))
+    offsets = EvidenceOffsets.of(evidence, train, logit)
+    for mine, asks_tail, answers in ((offsets.tail, True, train.tail), (offsets.head, False, train.head)):
+        assert mine.dtype == np.float32
+        links = evidence.of_pairs(Questions.of(train, asks_tail), answers)[:, LINK]
+        for offset, confidence in zip(mine.tolist(), links.tolist(), strict=True):
+            expected = logit * (1 + np.log(confidence) / -np.log(0.03)) if confidence > 0.03 else 0.0
+            assert offset == pytest.approx(expected, rel=1e-5, abs=1e-6)
+
+
+def test_a_certain_link_gives_the_whole_logit_and_no_link_nothing() -> None:
+    """Its own triple does not count. Company and paths alone are not told to vectors."""
+    pairs = [(2 * n, 2 * n + 1) for n in range(30)]
+    triples = [(h, r, t) for h, t in pairs for r in (0, 1)] + [(0, 2, 3), (2, 2, 5), (4, 2, 1)]
+    train = canonical(to_triples(triples))
+    offsets = EvidenceOffsets.of(evidence_of(triples, 60, 3, WalkLimits(5, 4, 40)), train, 10.0)
+    twice = train.relation < 2
+    for side in offsets:
+        assert (side[twice] > 9).all() and (side[twice] <= 10).all()
+        assert not side[~twice].any()
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 1.0])

@@ -14,7 +14,7 @@ import torch
 from dkge_dist.learning.batches import Batch, BatchMaker
 from dkge_dist.learning.contexts import ObjectBatch
 from dkge_dist.learning.encode import TrainedObjects
-from dkge_dist.learning.prefetch import Prefetcher, PreparedBatch
+from dkge_dist.learning.prefetch import Prefetcher, PreparedBatch, ShuffledOrder
 from dkge_dist.learning.step import Loss
 from dkge_dist.model.dkge import Dkge
 from dkge_dist.tables.shard import Optimizer, Shard
@@ -60,6 +60,10 @@ def maker() -> BatchMaker[ObjectBatch]:
     return maker_of(graph, negatives_of(graph, "shared"), hide_targets=True)
 
 
+def order_of(made: BatchMaker[ObjectBatch]) -> ShuffledOrder:
+    return ShuffledOrder(made.triples.count, SIZE)
+
+
 def prefetcher(
     made: BatchMaker[ObjectBatch], tables: Tables | None = None, seed: int = SEED
 ) -> Prefetcher[ObjectBatch]:
@@ -69,7 +73,7 @@ def prefetcher(
         TrainedObjects(model.entity, tables.entities),
         TrainedObjects(model.relation, tables.relations),
     )
-    return Prefetcher(made, entities, relations, SIZE, seed)
+    return Prefetcher(made, entities, relations, order_of(made), seed)
 
 
 def one_by_one(made: BatchMaker[ObjectBatch], epoch: int) -> Iterator[Batch[ObjectBatch]]:
@@ -95,7 +99,7 @@ def test_every_triple_is_in_one_batch_of_an_epoch_and_the_last_batch_is_smaller(
     made = maker()
     with prefetcher(made) as ahead:
         found = list(ahead.epoch(0))
-        assert ahead.batches == len(found) == -(-made.triples.count // SIZE)
+        assert order_of(made).batches == len(found) == -(-made.triples.count // SIZE)
     assert [prepared.size for prepared in found] == [SIZE] * (len(found) - 1) + [made.triples.count % SIZE]
     every = [triple for prepared in found for triple in positives(prepared.batch)]
     assert sorted(every) == sorted(to_list(made.triples))
@@ -113,7 +117,7 @@ def test_epochs_and_seeds_have_orders_of_their_own() -> None:
 def test_an_epoch_that_is_over_has_no_batches() -> None:
     made = maker()
     with prefetcher(made) as ahead:
-        assert list(ahead.epoch(0, ahead.batches)) == []
+        assert list(ahead.epoch(0, order_of(made).batches)) == []
 
 
 def test_a_size_counts_the_positives_of_all_workers() -> None:
@@ -132,11 +136,11 @@ def test_rows_are_announced_when_a_batch_is_made_and_pulled_with_its_ticket() ->
     step = step_of(model, tables, Loss("softmax", 0.0), torch.optim.SGD(model.parameters(), lr=0.01))
     made = maker()
     batches: list[PreparedBatch[ObjectBatch]] = []
-    with Prefetcher(made, step.entities, step.relations, SIZE, SEED) as ahead:
+    with Prefetcher(made, step.entities, step.relations, order_of(made), SEED) as ahead:
         for prepared in ahead.epoch(0):
             batches.append(prepared)
             step.learn(prepared, Optimizer("sgd", 0.01))
-    tickets = list(range(1, ahead.batches + 1))
+    tickets = list(range(1, order_of(made).batches + 1))
     assert [prepared.tickets for prepared in batches] == [(ticket, ticket) for ticket in tickets]
     for kind, table in zip(("entities", "relations"), tables, strict=True):
         assert isinstance(table, TicketTable)
@@ -192,7 +196,7 @@ def test_no_batch_is_being_made_once_an_epoch_is_closed(slow: SlowMaker) -> None
             next(batches)
         assert not slow.busy.is_set()
         assert len(slow.made) == 2
-        assert len(list(ahead.epoch(1))) == ahead.batches
+        assert len(list(ahead.epoch(1))) == order_of(slow).batches
 
 
 def test_its_thread_ends_with_it(slow: SlowMaker) -> None:
@@ -218,7 +222,7 @@ def test_no_triples_make_no_batches() -> None:
     made = maker()
     made.triples = Triples.empty()
     with prefetcher(made) as ahead:
-        assert (ahead.batches, list(ahead.epoch(0))) == (0, [])
+        assert (order_of(made).batches, list(ahead.epoch(0))) == (0, [])
 
 
 def test_learning_with_prefetched_batches_equals_learning_one_by_one() -> None:
@@ -228,7 +232,7 @@ def test_learning_with_prefetched_batches_equals_learning_one_by_one() -> None:
         tables, model = tables_of(graph), Dkge(DIM, 1, 1)
         step = step_of(model, tables, Loss("softmax", 0.0), torch.optim.SGD(model.parameters(), lr=0.01))
         if is_ahead:
-            with Prefetcher(maker(), step.entities, step.relations, SIZE, SEED) as ahead:
+            with Prefetcher(maker(), step.entities, step.relations, order_of(maker()), SEED) as ahead:
                 for prepared in ahead.epoch(0):
                     step.learn(prepared, Optimizer("adagrad", 0.1))
         else:

@@ -27,6 +27,7 @@ from tests.learning.building import (
     ROWS,
     SAMPLING,
     Sampler,
+    deleted_of,
     maker_of,
     negatives_of,
     offsets_of,
@@ -69,14 +70,21 @@ def dense_joints(graph: TrainingGraph, model: Dkge, rows: tuple[Tensor, ...]) ->
     return joints[0], joints[1]
 
 
-@pytest.mark.parametrize("with_evidence", [False, True])
+@pytest.mark.parametrize("with_more", [False, True])
 @pytest.mark.parametrize(("sampler", "loss"), LOSSES)
-def test_one_step_of_descent_equals_the_dense_gradient(sampler: Sampler, loss: Loss, with_evidence: bool) -> None:
-    """With evidence an offset is subtracted from the distance on each side, and own entities compete."""
+def test_one_step_of_descent_equals_the_dense_gradient(sampler: Sampler, loss: Loss, with_more: bool) -> None:
+    """With offsets, a share of which is subtracted from the distance on each side, own entities and deleted triples."""
     graph = small_graph()
-    offsets = offsets_of(graph) if with_evidence else None
-    batch = maker_of(graph, negatives_of(graph, sampler), offsets=offsets).make(np.arange(30), np.random.default_rng(1))
-    assert with_evidence == batch.tail_offset.any() == batch.head_offset.any() == batch.own_is_negative.any()
+    made = maker_of(graph, negatives_of(graph, sampler))
+    positions = np.arange(30)
+    if with_more:
+        loopless, deleted = np.array([True, False, True, True]), deleted_of(graph)
+        sizes = {"offsets": offsets_of(graph), "deleted": deleted, "own_negative": loopless}
+        made = maker_of(graph, negatives_of(graph, sampler), **sizes)  # type: ignore[arg-type]
+        positions = np.concatenate([positions[:20], graph.train.count + np.arange(10)])
+    batch = made.make(positions, np.random.default_rng(1))
+    assert with_more == batch.tail_offset.any() == batch.head_offset.any() == batch.own_is_negative.any()
+    assert batch.denied.sum() == (10 if with_more else 0)
     model = Dkge(DIM, 1, 1, seed=3)
     tables = tables_of(graph)
     before = [values for field in TRAINED for values in values_of(tables, field)]
@@ -90,8 +98,9 @@ def test_one_step_of_descent_equals_the_dense_gradient(sampler: Sampler, loss: L
     if sampler == "bernoulli":
         other = entity[rows[torch.from_numpy(batch.negative).long()]]
         at_head = torch.from_numpy(batch.corrupts_head)
-        made = torch.where(at_head[:, None], other + kind - tail, head + kind - other).abs().sum(-1)
-        total = torch.relu(positive + loss.margin - made).sum()
+        farther = torch.where(at_head[:, None], other + kind - tail, head + kind - other).abs().sum(-1)
+        # A deleted triple has no part in the margin loss.
+        total = torch.relu(positive + loss.margin - farther)[torch.from_numpy(~batch.denied)].sum()
     else:
         shared = entity[rows[torch.from_numpy(batch.shared).long()]]
         total = torch.zeros((), dtype=torch.float64)
@@ -101,24 +110,45 @@ def test_one_step_of_descent_equals_the_dense_gradient(sampler: Sampler, loss: L
         )
         for query, itself, known, offset in sides:
             far = (query[:, None] - torch.cat([shared[None].expand(len(query), -1, -1), itself[:, None]], 1)).abs()
-            far, true = far.sum(-1), positive - torch.from_numpy(offset)
+            far, true = far.sum(-1), positive - 0.25 * torch.from_numpy(offset)
             masked = torch.from_numpy(np.concatenate([known, ~batch.own_is_negative[:, None]], 1))
             logq = torch.from_numpy(np.append(batch.log_weight, np.float32(0)))
             logits = (logq - far).masked_fill(masked, -torch.inf)
+            denied = torch.from_numpy(batch.denied)
             if loss.kind == "softmax":
-                total = total - torch.log_softmax(torch.cat([-true[:, None], logits], 1), 1)[:, 0].sum()
+                chance = torch.softmax(torch.cat([-true[:, None], logits], 1), 1)[:, 0]
+                total = total - torch.log(torch.where(denied, 1 - chance, chance)).sum()
             else:
+                softplus = torch.nn.functional.softplus
                 weight = logits.detach().softmax(-1)
-                total = total + torch.nn.functional.softplus(true - loss.margin).sum()
-                total = total + (weight * torch.nn.functional.softplus(loss.margin - far)).sum()
+                total = (
+                    total + softplus((true - loss.margin)[~denied]).sum() + softplus((loss.margin - true)[denied]).sum()
+                )
+                total = total + (weight * softplus(loss.margin - far))[~denied].sum()
     expected = torch.autograd.grad(total, leaves)
 
     step = step_of(model, tables, loss, torch.optim.SGD(model.parameters(), lr=0.0))
-    value = step.learn(PreparedBatch(batch, 30), Optimizer("sgd", 1e-2))
+    value = step.learn(PreparedBatch(batch, 30), Optimizer("sgd", 1e-2), 0.25)
     assert value == pytest.approx(total.item(), rel=1e-5)
     after = [values for field in TRAINED for values in values_of(tables, field)]
     for old, new, gradient in zip(before, after, expected, strict=True):
         np.testing.assert_allclose((old - new) / 1e-2, gradient.numpy(), rtol=2e-3, atol=2e-3)
+
+
+def test_offsets_count_by_the_share_that_is_asked_for() -> None:
+    """None unless asked, as in an update."""
+    graph = small_graph()
+    losses = {}
+    for with_offsets in (False, True):
+        made = maker_of(graph, negatives_of(graph, "shared"), offsets=offsets_of(graph) if with_offsets else None)
+        batch = made.make(np.arange(30), np.random.default_rng(1))
+        for share in (None, 0.0, 0.5, 1.0):
+            model = Dkge(DIM, 1, 1, seed=3)
+            step = step_of(model, tables_of(graph), Loss("softmax", 0.0), torch.optim.SGD(model.parameters(), lr=0.0))
+            words = () if share is None else (share,)
+            losses[with_offsets, share] = step.learn(PreparedBatch(batch, 30), Optimizer("sgd", 0.01), *words)
+    assert len({losses[False, share] for share in (None, 0.0, 0.5, 1.0)} | {losses[True, None], losses[True, 0.0]}) == 1
+    assert losses[True, 1.0] < losses[True, 0.5] < losses[True, 0.0]
 
 
 def learn(seed: int, steps: int = 200) -> tuple[list[float], Array]:

@@ -32,9 +32,10 @@ def test_softmax_loss_and_its_gradients(queries: int, candidates: int, dim: int,
         own_distances(queries).mul(dim).requires_grad_(),
     ]
     known, weight = vectors(queries, candidates, seed=3) > 1, vectors(candidates, seed=4)
+    denied = some_denied(known)
     exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
-    found = softmax_loss(leaves[0], leaves[1], Negatives(leaves[2], known, weight, leaves[3]), margin)
-    truth = exact_softmax_loss(exact, known, weight.double(), margin)
+    found = softmax_loss(leaves[0], denied, leaves[1], Negatives(leaves[2], known, weight, leaves[3]), margin)
+    truth = exact_softmax_loss(exact, denied, known, weight.double(), margin)
     np.testing.assert_allclose(found.detach(), truth.detach(), rtol=1e-5, atol=1e-4)
     for one, other in zip(gradients(found, leaves), gradients(truth, exact), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=2e-5)
@@ -47,14 +48,21 @@ def own_distances(count: int) -> Tensor:
     return own
 
 
-def exact_softmax_loss(leaves: list[Tensor], known: Tensor, logq: Tensor, margin: float) -> Tensor:
-    """Cross-entropy over (positive, own entity, negatives), written down plainly in 64 bits."""
+def some_denied(known: Tensor) -> Tensor:
+    """Every other positive that anything competes with."""
+    return ~known.all(1) & (torch.arange(known.shape[0]) % 2 == 1)
+
+
+def exact_softmax_loss(leaves: list[Tensor], denied: Tensor, known: Tensor, logq: Tensor, margin: float) -> Tensor:
+    """Cross-entropy over (positive, own entity, negatives), written down plainly in 64 bits: −log p or −log(1 − p)."""
     positive, query, negative, own = leaves
     logits = (logq - exact_distances(query, negative)).masked_fill(known, -torch.inf)
     # An own entity at an infinite distance would make NaN of 0 · ∞ in the gradient: it is masked.
     itself = (-own).masked_fill(own.isinf(), -torch.inf)
     every = torch.cat([(-positive - margin).unsqueeze(1), itself.unsqueeze(1), logits], 1)
-    return -torch.log_softmax(every, 1)[:, 0].sum()
+    logs = torch.log_softmax(every, 1)
+    others = torch.logsumexp(logs[:, 1:], 1)
+    return -torch.where(denied, others, logs[:, 0]).sum()
 
 
 @pytest.mark.parametrize(("queries", "candidates", "dim"), SHAPES)
@@ -63,8 +71,9 @@ def test_plain_softmax_loss_is_the_fused_one(queries: int, candidates: int, dim:
     leaves = [vectors(queries).abs().mul(dim), vectors(queries, dim), vectors(candidates, dim, seed=1)]
     exact = [leaf.double().requires_grad_() for leaf in (*leaves, own_distances(queries).mul(dim))]
     known, logq = vectors(queries, candidates, seed=3) > 1, vectors(candidates, seed=4).double()
-    found = plain_softmax_loss(exact[0], exact[1], Negatives(exact[2], known, logq, exact[3]), 2.5)
-    truth = exact_softmax_loss(exact, known, logq, 2.5)
+    denied = some_denied(known)
+    found = plain_softmax_loss(exact[0], denied, exact[1], Negatives(exact[2], known, logq, exact[3]), 2.5)
+    truth = exact_softmax_loss(exact, denied, known, logq, 2.5)
     np.testing.assert_allclose(found.detach(), truth.detach(), rtol=1e-6)
     for one, other in zip(gradients(found, exact), gradients(truth, exact), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
@@ -76,18 +85,20 @@ def test_logq_of_three_counts_as_three_negatives() -> None:
     weight = torch.tensor([np.log(3.0), 0, 0, 0], dtype=torch.float32)
     far = torch.full((5,), torch.inf)
     known = torch.zeros(5, 6, dtype=torch.bool)
-    one = softmax_loss(positive, query, Negatives(negative, known[:, :4], weight, far), 0.5)
-    other = softmax_loss(positive, query, Negatives(thrice, known, torch.zeros(6), far), 0.5)
+    denied = torch.arange(5) > 2
+    one = softmax_loss(positive, denied, query, Negatives(negative, known[:, :4], weight, far), 0.5)
+    other = softmax_loss(positive, denied, query, Negatives(thrice, known, torch.zeros(6), far), 0.5)
     assert one.item() == pytest.approx(other.item(), rel=1e-5)
 
 
-def test_positive_without_negatives_has_no_loss() -> None:
-    negatives = all_known(vectors(4, 8))
+@pytest.mark.parametrize("is_denied", [False, True])
+def test_positive_without_negatives_has_no_loss(is_denied: bool) -> None:
+    negatives, denied = all_known(vectors(4, 8)), torch.full((3,), is_denied)
     positive = vectors(3).abs().requires_grad_()
-    value = softmax_loss(positive, vectors(3, 8), negatives, 0.0)
+    value = softmax_loss(positive, denied, vectors(3, 8), negatives, 0.0)
     assert value.item() == 0
     assert not torch.autograd.grad(value, positive)[0].any()
-    assert torch.isfinite(self_adversarial_loss(positive, vectors(3, 8), negatives, 1.0))
+    assert torch.isfinite(self_adversarial_loss(positive, denied, vectors(3, 8), negatives, 1.0))
 
 
 def all_known(negative: Tensor) -> Negatives:
@@ -124,11 +135,12 @@ def test_nan_stays_nan() -> None:
     assert torch.isnan(corrupted_margin_loss(broken, torch.zeros(1, 4), chosen, 1.0))
 
 
-def test_positive_without_negatives_has_no_loss_on_other_devices_either() -> None:
+@pytest.mark.parametrize("is_denied", [False, True])
+def test_positive_without_negatives_has_no_loss_on_other_devices_either(is_denied: bool) -> None:
     """The plain operations, which other devices run: −∞ everywhere must not become NaN."""
     positive = vectors(3).abs().requires_grad_()
     query, negative = vectors(3, 8).requires_grad_(), vectors(4, 8).requires_grad_()
-    value = plain_softmax_loss(positive, query, all_known(negative), 0.0)
+    value = plain_softmax_loss(positive, torch.full((3,), is_denied), query, all_known(negative), 0.0)
     assert value.item() == 0
     assert not any(slope.any() for slope in gradients(value, [positive, query, negative]))
 
@@ -143,8 +155,21 @@ def test_self_adversarial_loss_weighs_hard_negatives_more() -> None:
         weight = torch.softmax(-distances, 0)
         expected = softplus(torch.tensor(1.0 - 3.0)) + (weight * softplus(3.0 - distances)).sum()
         negatives = Negatives(negative, known, none, torch.tensor(own or [torch.inf]))
-        found = self_adversarial_loss(positive, query, negatives, 3.0)
+        found = self_adversarial_loss(positive, torch.tensor([False]), query, negatives, 3.0)
         assert found.item() == pytest.approx(expected.item(), rel=1e-6)
+
+
+def test_self_adversarial_loss_takes_a_denied_positive_for_a_negative() -> None:
+    """And for the only one: what competed with it is left alone."""
+    positive, negative = torch.tensor([1.0, 1.0], requires_grad=True), vectors(4, 8).requires_grad_()
+    negatives = Negatives(negative, torch.zeros(2, 4, dtype=torch.bool), torch.zeros(4), torch.tensor([2.0, 2.0]))
+    query = vectors(2, 8, seed=1)
+    denied = self_adversarial_loss(positive, torch.tensor([True, True]), query, negatives, 3.0)
+    assert denied.item() == pytest.approx(2 * np.log1p(np.exp(3.0 - 1.0)), rel=1e-6)
+    by_positive, by_negative = gradients(denied, [positive, negative])
+    assert (by_positive < 0).all() and not by_negative.any()
+    mixed = self_adversarial_loss(positive, torch.tensor([True, False]), query, negatives, 3.0)
+    assert (gradients(mixed, [positive])[0] < 0).tolist() == [True, False]
 
 
 def test_self_adversarial_loss_has_finite_gradients_with_and_without_own_entities() -> None:
@@ -152,7 +177,7 @@ def test_self_adversarial_loss_has_finite_gradients_with_and_without_own_entitie
     relation = vectors(7, 9, seed=2).requires_grad_()
     own = relation.abs().sum(-1).masked_fill(torch.arange(7) % 3 == 0, torch.inf)
     negatives = Negatives(leaves[2], vectors(7, 5, seed=3) > 1, torch.zeros(5), own)
-    value = self_adversarial_loss(leaves[0], leaves[1], negatives, 30.0)
+    value = self_adversarial_loss(leaves[0], torch.zeros(7, dtype=torch.bool), leaves[1], negatives, 30.0)
     slopes = gradients(value, [*leaves, relation])
     assert all(np.isfinite(slope).all() for slope in slopes)
     assert not slopes[3][::3].any() and slopes[3][1::3].any(), "an own entity that is no negative is not pushed"
@@ -177,7 +202,8 @@ def losses_on(device: str) -> list[tuple[Tensor, list[Tensor]]]:
     for loss in shared:
         moved = [leaf.to(device).requires_grad_() for leaf in leaves]
         negatives = Negatives(moved[2], known.to(device), logq.to(device), moved[3])
-        value = loss(moved[0], moved[1], negatives, 2.0)
+        denied = some_denied(known).to(device)
+        value = loss(moved[0], denied, moved[1], negatives, 2.0)
         out.append((value, list(torch.autograd.grad(value, moved))))
     pair, triples = corrupted_inputs()
     moved = [leaf.to(device).requires_grad_() for leaf in pair]

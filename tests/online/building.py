@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from dkge_dist.config import load_settings
+from dkge_dist.evaluation.fidelity import forgotten
 from dkge_dist.evaluation.validation import Validation
 from dkge_dist.graph.affected import AffectedBy, find_affected
 from dkge_dist.graph.diff import Change, Diff
@@ -71,9 +72,11 @@ def plan_of(
 ) -> Night:
     diff = diff_between(before, after)
     old = graph_of_rows(before, rows, relations, SAMPLING)
-    affected, graph = find_affected(old, diff, snapshot_of(after, rows, relations, valid or []))
+    snapshot = snapshot_of(after, rows, relations, valid or [])
+    affected, graph = find_affected(old, diff, snapshot)
     index = RelationIndex(graph.train, relations)
-    return Night(diff, graph, plan_update(diff, affected, graph, index, affected_by, limit))
+    gone = forgotten(diff.train.deleted, snapshot)
+    return Night(diff, graph, plan_update(diff, affected, graph, index, affected_by, limit, gone))
 
 
 def small_night() -> Night:
@@ -132,7 +135,7 @@ def updater(
         plan,
         entities,
         relations,
-        BatchMaker(plan.triples, entities, relations, negatives, 1.0),
+        BatchMaker(plan.triples, entities, relations, negatives, 1.0, deleted=plan.deleted),
         validation or Validation.of(graph, graph.valid, 100, 100, SEED),
         Loss("softmax", 0.0),
         settings.online,

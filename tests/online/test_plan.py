@@ -13,6 +13,7 @@ from dkge_dist.online.plan import ObjectPlan, RelationIndex, UpdatePlan
 from dkge_dist.types import ROW, Field
 from tests import reference
 from tests.online.building import SEED, plan_of, small_night
+from tests.reference import Triple
 from tests.strategies import Evolution, evolutions, to_list, to_triples
 
 
@@ -49,6 +50,29 @@ def test_a_limit_bounds_the_triples_of_an_object_but_not_the_added_ones(night: E
 
 
 @settings(max_examples=50)
+@given(evolutions(), st.sampled_from(["context", "endpoints"]), st.integers(0, 3))
+def test_what_was_added_and_deleted_is_told_apart(night: Evolution, affected_by: AffectedBy, limit: int) -> None:
+    """As far as a planned object can learn or forget it, and its ends are alive; a triple held out is not forgotten."""
+    assume(night.before.triples and night.after)
+    before, after = set(night.before.triples), set(night.after)
+    valid = sorted(before - after)[:1]
+    sizes = (night.before.rows, night.before.relations)
+    plan = plan_of(night.before.triples, night.after, *sizes, affected_by, limit, valid).plan
+    entities, relations = (set(kind.trained.tolist()) for kind in (plan.entities, plan.relations))
+
+    def planned(triples: set[Triple]) -> list[Triple]:
+        some = {(h, r, t) for h, r, t in triples if h in entities or t in entities or r in relations}
+        return to_list(canonical(to_triples(sorted(some))))
+
+    assert to_list(plan.triples.take(plan.added)) == planned(after - before)
+    alive = {end for h, _, t in {*after, *valid} for end in (h, t)}
+    relations_alive = {r for _, r, _ in {*after, *valid}}
+    gone = {(h, r, t) for h, r, t in before - after if h in alive and t in alive and r in relations_alive}
+    assert to_list(plan.deleted) == planned(gone - set(valid))
+    assert plan.summary()["forgotten_triples"] == plan.deleted.count
+
+
+@settings(max_examples=50)
 @given(evolutions())
 def test_objects_are_planned_by_the_definition_asked_for(night: Evolution) -> None:
     assume(night.before.triples and night.after)
@@ -69,6 +93,8 @@ def test_objects_are_planned_by_the_definition_asked_for(night: Evolution) -> No
 def test_a_plan_follows_from_the_change_alone() -> None:
     one, other = small_night().plan, small_night().plan
     assert to_list(one.triples) == to_list(other.triples)
+    assert to_list(one.deleted) == to_list(other.deleted)
+    assert one.added.tolist() == other.added.tolist()
     assert one.summary() == other.summary()
     assert (len(one.entities.emerging), len(one.relations.emerging)) == (2, 1)
 
@@ -84,9 +110,8 @@ def test_trained_objects_and_the_write_set() -> None:
 @pytest.mark.parametrize(("shards", "touched"), [(1, [0]), (2, [0, 1]), (3, [0, 2]), (16, [0, 2, 15])])
 def test_shards_that_an_update_will_write_to(shards: int, touched: list[int]) -> None:
     """By blocks of eight rows, round robin: blocks 0, 2 and 15."""
-    plan = UpdatePlan(
-        ObjectPlan(rows_of(121), rows_of(3, 17, 23), rows_of(60)), ObjectPlan.empty(), to_triples([(3, 0, 17)])
-    )
+    entities = ObjectPlan(rows_of(121), rows_of(3, 17, 23), rows_of(60))
+    plan = UpdatePlan(entities, ObjectPlan.empty(), to_triples([(3, 0, 17)]), rows_of(), to_triples([]))
     assert plan.blocks(8).tolist() == [0, 2, 15]
     assert plan.shards(8, shards) == touched
 
@@ -96,6 +121,8 @@ def test_a_summary_counts_objects_and_triples() -> None:
         ObjectPlan(rows_of(1), rows_of(2, 3), rows_of()),
         ObjectPlan(rows_of(), rows_of(0), rows_of(4)),
         to_triples([(1, 0, 2), (3, 0, 2)]),
+        rows_of(1),
+        to_triples([(2, 0, 2), (2, 0, 3), (3, 0, 3)]),
     )
     assert plan.summary() == {
         "emerging_entities": 1,
@@ -105,6 +132,7 @@ def test_a_summary_counts_objects_and_triples() -> None:
         "affected_relations": 1,
         "removed_relations": 1,
         "trained_triples": 2,
+        "forgotten_triples": 3,
     }
     empty = UpdatePlan.empty()
     assert set(empty.summary().values()) == {0}

@@ -1,24 +1,25 @@
-"""Carrying out a plan: what is written, when it ends, and that the best epoch is kept, the first at least."""
+"""Carrying out a plan: what is written, when it ends, and, over affected objects, that the best epoch is kept."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
 
 from dkge_dist.learning.encode import TrainedObjects
 from dkge_dist.learning.step import NotFiniteError
-from dkge_dist.online.plan import UpdatePlan
 from dkge_dist.runtime import Monitor
 from dkge_dist.tables.initializer import initial_rows
 from dkge_dist.tables.table import LocalTable, Tables
 from dkge_dist.types import ROW, TRAINED, Array, DkgeError, Field, Triples
-from tests.online.building import DIM, SEED, Night, contexts_of, small_night, updater, values_of
+from tests.online.building import DIM, SEED, Night, contexts_of, plan_of, small_night, updater, values_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-EPOCHS = ["online.max_epochs=4", "online.schedule=constant"]
+FORMS = ["changed", "affected"]
+AFFECTED = "online.epochs_over=affected"
+EPOCHS = [AFFECTED, "online.max_epochs=4", "online.schedule=constant"]
 
 
 @pytest.fixture(scope="module")
@@ -45,8 +46,11 @@ def same(one: Tables, other: Tables) -> bool:
     return all(mine[kind][field].tobytes() == theirs[kind][field].tobytes() for kind in mine for field in Field)
 
 
-def test_only_the_write_set_is_written(night: Night) -> None:
-    update, tables = updater(night, ["online.max_epochs=2"])
+@pytest.mark.parametrize("form", FORMS)
+def test_only_the_write_set_is_written(night: Night, form: str) -> None:
+    """All other rows keep their bits."""
+    assert night.plan.deleted.count and night.plan.added.shape[0]
+    update, tables = updater(night, ["online.max_epochs=2", f"online.epochs_over={form}"])
     before = values_of(tables)
     done = update.run(0.2)
     assert done.epochs == 2
@@ -59,10 +63,11 @@ def test_only_the_write_set_is_written(night: Night) -> None:
         assert (before[kind][Field.CONTEXT][plan.emerging] != after[kind][Field.CONTEXT][plan.emerging]).all()
 
 
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("epochs", [0, 1, 3])
-def test_joint_vectors_are_fresh_afterwards(night: Night, epochs: int) -> None:
+def test_joint_vectors_are_fresh_afterwards(night: Night, epochs: int, form: str) -> None:
     """Also of objects that are affected and not trained at all."""
-    update, tables = updater(night, [f"online.max_epochs={epochs}"])
+    update, tables = updater(night, [f"online.max_epochs={epochs}", f"online.epochs_over={form}"])
     assert update.run(0.2).epochs == epochs
     for objects, table, contexts, alive in zip(
         (update.entities, update.relations),
@@ -93,10 +98,11 @@ def test_emerging_objects_begin_at_random_without_an_optimizer_state(night: Nigh
             assert (table.shard.state[name][others] == 7).all()
 
 
-def test_the_same_night_gives_the_same_bits(night: Night) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_the_same_night_gives_the_same_bits(night: Night, form: str) -> None:
     learnt = []
     for _ in range(2):
-        update, tables = updater(night, ["online.max_epochs=3"])
+        update, tables = updater(night, ["online.max_epochs=3", f"online.epochs_over={form}"])
         done = update.run(0.2)
         learnt.append((tables, [line["loss"] for line in done.history]))
     assert learnt[0][1] == learnt[1][1]
@@ -107,7 +113,7 @@ def test_the_best_epoch_is_kept(night: Night) -> None:
     update, tables = updater(night, [*EPOCHS, "online.patience=2"], validation=ScriptedValidation([0.1, 0.5, 0.4, 0.3]))
     done = update.run(0.2)
     assert [line["mrr"] for line in done.history] == [0.1, 0.5, 0.4, 0.3]
-    short, expected = updater(night, ["online.max_epochs=2", EPOCHS[1]], validation=ScriptedValidation([0.1, 0.5]))
+    short, expected = updater(night, [*EPOCHS, "online.max_epochs=2"], validation=ScriptedValidation([0.1, 0.5]))
     short.run(0.2)
     assert same(tables, expected)
 
@@ -118,7 +124,7 @@ def test_validation_never_undoes_the_first_epoch(night: Night) -> None:
     update, tables = updater(night, [*EPOCHS, "online.patience=2"], validation=validation)
     start = values_of(tables)
     assert update.run(0.2).epochs == 3
-    short, expected = updater(night, ["online.max_epochs=1", EPOCHS[1]])
+    short, expected = updater(night, [*EPOCHS, "online.max_epochs=1"])
     short.run(0.2)
     assert same(tables, expected)
     assert (values_of(tables)["entities"][Field.KNOWLEDGE] != start["entities"][Field.KNOWLEDGE]).any()
@@ -137,9 +143,41 @@ def test_the_metric_of_early_stopping_is_a_setting(night: Night) -> None:
 
 def test_a_single_epoch_is_not_validated(night: Night) -> None:
     validation = ScriptedValidation([])
-    update, _ = updater(night, validation=validation)
+    update, _ = updater(night, [AFFECTED, "online.max_epochs=1"], validation=validation)
     assert [set(line) for line in update.run(0.2).history] == [{"epoch", "loss", "seconds"}]
     assert validation.asked == 0
+
+
+def test_epochs_over_what_changed_are_not_validated_and_all_of_them_are_learnt(night: Night) -> None:
+    """Validation hardly knows of what changed."""
+    validation = ScriptedValidation([])
+    update, _ = updater(night, ["online.max_epochs=5", "online.patience=1"], validation=validation)
+    done = update.run(0.2)
+    assert [set(line) for line in done.history] == [{"epoch", "loss", "seconds"}] * 5
+    assert validation.asked == 0
+
+
+def test_losses_of_added_and_deleted_triples_fall(night: Night) -> None:
+    update, tables = updater(night, ["online.max_epochs=30", "online.replay=0"])
+    before = changed_distances(night, tables)
+    history = update.run(0.2).history
+    assert history[-1]["loss"] < 0.7 * history[0]["loss"]
+    after = changed_distances(night, tables)
+    assert after[0] < before[0] and after[1] > before[1]
+
+
+def changed_distances(night: Night, tables: Tables) -> tuple[float, float]:
+    """Mean distances of the added triples of known objects and of the deleted ones."""
+    plan, added = night.plan, night.diff.added
+    emerging = plan.entities.emerging
+    is_new = np.isin(added.head, emerging) | np.isin(added.tail, emerging)
+    old = np.flatnonzero(~is_new & ~np.isin(added.relation, plan.relations.emerging))
+    assert old.shape[0]
+    entities, relations = (values_of(tables)[kind][Field.JOINT] for kind in ("entities", "relations"))
+    found = []
+    for head, relation, tail in (added.take(old), plan.deleted):
+        found.append(float(np.abs(entities[head] + relations[relation] - entities[tail]).sum(1).mean()))
+    return found[0], found[1]
 
 
 def test_without_validation_triples_the_newest_epoch_is_the_best(night: Night) -> None:
@@ -166,12 +204,17 @@ class Watching(Monitor):
         return len(self.heard) >= self.batches
 
 
-def test_the_monitor_hears_of_every_batch(night: Night) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_the_monitor_hears_of_every_batch(night: Night, form: str) -> None:
+    """A batch of 4 has 2 changed triples and 2 others."""
     monitor = Watching()
-    update, _ = updater(night, ["online.max_epochs=2"], monitor=monitor)
+    words = ["online.max_epochs=2", f"online.epochs_over={form}", "online.batch_size=4"]
+    update, _ = updater(night, words, monitor=monitor)
     update.run(0.2)
     shares = [share for share, _ in monitor.heard]
-    assert len(shares) == 2 * -(-night.plan.triples.count // 20)
+    changed = night.plan.added.shape[0] + night.plan.deleted.count
+    batches = -(-changed // 2) if form == "changed" else -(-night.plan.triples.count // 4)
+    assert len(shares) == 2 * batches > 4
     assert shares == sorted(shares)
     assert 0 < shares[0] < shares[-1] == 1.0
     assert monitor.heard[0][1] == "epoch 1/2"
@@ -179,7 +222,7 @@ def test_the_monitor_hears_of_every_batch(night: Night) -> None:
 
 def test_it_stops_when_it_is_asked_to(night: Night) -> None:
     monitor = Watching(2)
-    update, _ = updater(night, monitor=monitor)
+    update, _ = updater(night, ["online.batch_size=4"], monitor=monitor)
     with pytest.raises(DkgeError, match="the update was stopped; the store is as before"):
         update.run(0.2)
     assert len(monitor.heard) == 2
@@ -188,7 +231,10 @@ def test_it_stops_when_it_is_asked_to(night: Night) -> None:
 def test_a_limit_in_seconds_ends_it_within_an_epoch(night: Night) -> None:
     monitor = Watching()
     update, tables = updater(
-        night, ["online.max_epochs=50", "online.max_seconds=2"], monitor=monitor, clock=lambda: monitor.now
+        night,
+        ["online.batch_size=4", "online.max_epochs=50", "online.max_seconds=2"],
+        monitor=monitor,
+        clock=lambda: monitor.now,
     )
     done = update.run(0.2)
     assert (done.epochs, len(monitor.heard)) == (1, 2)
@@ -204,13 +250,32 @@ def test_what_is_not_finite_ends_it_with_advice(night: Night) -> None:
         update.run(0.2)
 
 
-def test_a_plan_without_triples_only_refreshes(night: Night) -> None:
+@pytest.mark.parametrize("form", FORMS)
+def test_a_plan_without_triples_only_refreshes(night: Night, form: str) -> None:
     """Objects whose last train triple is gone may still be affected."""
-    plan = UpdatePlan(night.plan.entities, night.plan.relations, Triples.empty())
-    update, tables = updater(Night(night.diff, night.graph, plan), EPOCHS)
+    plan = replace(night.plan, triples=Triples.empty(), added=np.empty(0, np.int64), deleted=Triples.empty())
+    update, tables = updater(
+        Night(night.diff, night.graph, plan), ["online.max_epochs=4", f"online.epochs_over={form}"]
+    )
     before = values_of(tables)
     done = update.run(0.2)
     assert (done.epochs, done.history) == (0, [])
     after = values_of(tables)
     affected = night.plan.entities.affected
     assert np.array_equal(before["entities"][Field.KNOWLEDGE][affected], after["entities"][Field.KNOWLEDGE][affected])
+
+
+def test_a_night_that_only_deletes_is_learnt() -> None:
+    before = [(h, r, (h * 3 + r) % 12) for h in range(12) for r in range(3)]
+    gone = before[5]
+    night = plan_of(before, [triple for triple in before if triple != gone], 12, 3)
+    assert (night.plan.added.shape, night.plan.deleted.count) == ((0,), 1)
+    update, tables = updater(night, ["online.max_epochs=10"])
+
+    def distance() -> float:
+        entities, relations = (values_of(tables)[kind][Field.JOINT] for kind in ("entities", "relations"))
+        return float(np.abs(entities[gone[0]] + relations[gone[1]] - entities[gone[2]]).sum())
+
+    start = distance()
+    assert update.run(0.2).epochs == 10
+    assert distance() > start

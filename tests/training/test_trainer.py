@@ -15,8 +15,10 @@ import pytest
 from dkge_dist.evaluation.validation import Validation
 from dkge_dist.learning.batches import Batch, BatchMaker
 from dkge_dist.learning.contexts import ObjectBatch
+from dkge_dist.learning.prefetch import PreparedBatch
 from dkge_dist.tables.table import LocalTable
 from dkge_dist.training.checkpoints import Checkpoints
+from dkge_dist.training.learner import Rates
 from dkge_dist.training.progress import DivergedError, StoppedError, TrainProgress
 from dkge_dist.training.trainer import Trainer
 from dkge_dist.types import Array, DkgeError, Field
@@ -75,14 +77,14 @@ def test_a_training_that_was_stopped_ends_where_an_undisturbed_one_does(
 
 
 def test_a_training_with_evidence_that_was_stopped_ends_where_an_undisturbed_one_does(tmp_path: Path) -> None:
-    """Evidence is read off the graph anew, and gives the same offsets, masks and validation."""
+    """Evidence is read off the graph anew, and gives the same offsets. Vectors alone are validated."""
     triples = dense(count=120, entities=25)
     copies = [(head, "also", tail) for head, _, tail in triples[:60]]
     graph = ([*triples, *copies[20:]], copies[:20])
     undisturbed = trainer(tmp_path / "undisturbed", ["evidence=true"], graph=graph)
     offsets, validation = undisturbed.maker.offsets, undisturbed.validation
     assert offsets is not None and offsets.tail.any() and offsets.head.any()
-    assert isinstance(validation, Validation) and validation.evidence is not None
+    assert isinstance(validation, Validation) and validation.evidence is None
     expected = run(undisturbed)
     for batches in (2, 7):
         with pytest.raises(StoppedError):
@@ -93,6 +95,40 @@ def test_a_training_with_evidence_that_was_stopped_ends_where_an_undisturbed_one
     without = trainer(tmp_path / "without", graph=graph)
     run(without)
     assert not same(state(without.learner), state(undisturbed.learner))
+
+
+def test_offsets_fade_out_over_a_training(tmp_path: Path) -> None:
+    """From the whole of them to nothing, also where a training goes on."""
+    shares: list[float] = []
+
+    def watched(monitor: ScriptedMonitor | None = None) -> Trainer:
+        made = trainer(tmp_path / "one", ["train.checkpoint_seconds=1000"], monitor=monitor)
+        learn = made.learner.learn
+
+        def heard(prepared: PreparedBatch[ObjectBatch], rates: Rates, offset_share: float = 0.0) -> float:
+            shares.append(offset_share)
+            return learn(prepared, rates, offset_share)
+
+        made.learner.learn = heard  # type: ignore[method-assign]
+        return made
+
+    with pytest.raises(StoppedError):
+        run(watched(ScriptedMonitor(5)))
+    run(watched())
+    steps = 3 * BATCHES
+    assert shares == pytest.approx([1 - step / steps for step in range(steps)])
+
+
+@pytest.mark.parametrize("word", ["true", "false"])
+def test_own_entities_compete_where_the_setting_says_so_and_a_relation_has_no_loops(tmp_path: Path, word: str) -> None:
+    graph = ([*TRAIN, ("person3", "likes", "person3"), ("person3", "likes", "person4")], VALID)
+    made = trainer(tmp_path / "one", [f"train.own_negative={word}"], graph=graph)
+    every = np.arange(made.maker.triples.count)
+    batch = made.maker.make(every, np.random.default_rng(0))
+    loop = made.maker.triples.head == made.maker.triples.tail
+    assert loop.sum() == 1
+    likes = made.maker.triples.relation == made.maker.triples.relation[loop]
+    assert batch.own_is_negative.tolist() == (~likes if word == "true" else np.zeros_like(likes)).tolist()
 
 
 def test_a_training_that_was_stopped_at_random_with_checkpoints_all_the_time(tmp_path: Path) -> None:

@@ -1,0 +1,109 @@
+"""Fidelity of versions: which night is meant, what is exact, and what a sample says."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import dkge_dist
+from dkge_dist.evaluation.fidelity import measure_night, night_triples
+from dkge_dist.graph.topology import Topology
+from dkge_dist.jobs import fidelity as job
+from dkge_dist.jobs.evidence import open_evidence
+from dkge_dist.jobs.fidelity import night_began
+from dkge_dist.jobs.opened import open_embedding, open_model
+from dkge_dist.runtime import LocalRuntime
+from dkge_dist.store.store import Store
+from dkge_dist.types import DkgeError, Split
+from tests.jobs.building import ADDED, SMALL, ingest_night, some_train
+from tests.models import model_of
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+GROUPS = ("added_existing", "added_emerging", "deleted", "replaced", "kept_near", "kept_far")
+
+
+@pytest.fixture(params=["default", "paper"])
+def updated(request: pytest.FixtureRequest, trained: Callable[[str], Path], tmp_path: Path) -> Path:
+    """A model of `base` (version 2), brought to `n1` (4) and to `n2` (6)."""
+    store = Path(shutil.copytree(trained(request.param), tmp_path / "store"))
+    ingest_night(tmp_path / "n1.changes", store, ADDED, some_train(store, 8))
+    dkge_dist.update(store)
+    ingest_night(tmp_path / "n2.changes", store, ["e1\tr0\te2", "e3\tr1\tnew9"], some_train(store, 3))
+    dkge_dist.update(store)
+    return store
+
+
+def groups(report: dict[str, Any]) -> dict[str, Any]:
+    return {name: report[name] for name in GROUPS}
+
+
+def test_it_is_that_of_the_last_night_unless_another_beginning_is_named(updated: Path) -> None:
+    last, both = dkge_dist.fidelity(updated), dkge_dist.fidelity(updated, since="base")
+    assert (last["version"], last["since"], last["snapshot"]) == (6, "n1", "n2")
+    assert (last["added"], last["deleted_triples"]) == (2, 3)
+    assert both["since"] == "base"
+    assert both["added"] > last["added"]
+    earlier = dkge_dist.fidelity(updated, version="4")
+    assert (earlier["version"], earlier["since"], earlier["snapshot"]) == (4, "base", "n1")
+    assert earlier["added_emerging"]["triples"] == 5
+
+
+def test_it_is_exact(updated: Path) -> None:
+    """All triples of the night against all entities, on both sides."""
+    report = dkge_dist.fidelity(updated)
+    store = Store.open(updated)
+    opened = open_model(store)
+    evidence = open_evidence(opened)
+    train = opened.snapshot.triples(Split.TRAIN)
+    topology = Topology.of(train, opened.snapshot.entity_rows)
+    diff = store.diff(store.find_snapshot("n1"), store.find_snapshot("n2"))
+    night = night_triples(diff, train, topology, opened.snapshot, 7)
+    with open_embedding(opened, LocalRuntime()) as embedding:
+        assert groups(report) == measure_night(embedding, night, topology, evidence)
+    assert report["sampled"] is False
+    assert ("with_evidence" in report["deleted"]) == (evidence is not None)
+
+
+def test_a_sample_that_holds_everything_is_exact(updated: Path) -> None:
+    """That of the update, kept with the version: a small night, and fewer entities than candidates."""
+    kept = model_of(updated, 6).model.facts["fidelity"]
+    assert kept["sampled"] is True
+    assert groups(kept) == groups(dkge_dist.fidelity(updated))
+
+
+def test_a_sample_bounds_triples_and_candidates(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks among fewer entities are no worse."""
+    monkeypatch.setattr(job, "SAMPLE", 4)
+    ingest_night(tmp_path / "n1.changes", store, ADDED, some_train(store, 9))
+    sample = dkge_dist.update(store, settings=["online.valid_candidates=10"])["fidelity"]
+    exact = dkge_dist.fidelity(store)
+    for name in GROUPS:
+        assert sample[name]["triples"] == min(4, exact[name]["triples"])
+        for way in ("vectors", "with_evidence"):
+            assert sample[name][way].get("mr", 1) <= 11
+    assert exact["kept_far"]["vectors"]["mr"] > 11
+
+
+def test_a_model_from_scratch_is_asked_about_the_night_before_its_snapshot(updated: Path) -> None:
+    version = dkge_dist.train(updated, settings=SMALL)["version"]
+    report = dkge_dist.fidelity(updated)
+    assert (report["version"], report["since"], report["snapshot"]) == (version, "n1", "n2")
+
+
+def test_versions_that_fold_deltas_are_no_nights(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ingest_night(tmp_path / "n1.changes", store, ADDED, [])
+    monkeypatch.setattr("dkge_dist.store.models.COMPACT_FROM_ROWS", 0)
+    dkge_dist.update(store)
+    opened = Store.open(store)
+    assert opened.find_model().model.facts == {"origin": "compact"}
+    assert night_began(opened, opened.find_model()).snapshot.name == "base"
+
+
+def test_a_model_of_the_first_snapshot_had_no_night(store: Path) -> None:
+    with pytest.raises(DkgeError, match="version 2 is of the first snapshot: there was no night before it"):
+        dkge_dist.fidelity(store)

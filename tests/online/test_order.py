@@ -1,0 +1,55 @@
+"""Batches of an update: all that changed once an epoch, and beside it some of what surrounds it."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dkge_dist.online.order import ChangedOrder
+from tests.online.building import small_night
+
+
+@given(
+    changed=st.integers(0, 40),
+    others=st.integers(0, 40),
+    batch_size=st.integers(1, 30),
+    replay=st.sampled_from([0.0, 0.4, 1.0, 3.0, 1000.0]),
+    seed=st.integers(0, 99),
+)
+def test_an_epoch_holds_all_that_changed_once_and_so_many_others(
+    changed: int, others: int, batch_size: int, replay: float, seed: int
+) -> None:
+    order = ChangedOrder(np.arange(100, 100 + changed), np.arange(others), batch_size, replay)
+    batches = order.epoch(np.random.default_rng(seed))
+    assert len(batches) == order.batches
+    every = np.concatenate([np.empty(0, int), *batches])
+    assert sorted(every[every >= 100].tolist()) == list(range(100, 100 + changed))
+    for batch in batches:
+        some = int((batch >= 100).sum())
+        beside = batch[batch < 100].tolist()
+        assert some >= 1
+        assert len(beside) == min(round(replay * some), others)
+        assert len(set(beside)) == len(beside)
+        if replay <= batch_size - 1:
+            assert batch.shape[0] <= batch_size + 1, "at most one of rounding"
+    for batch in batches[:-1]:
+        assert (batch >= 100).sum() == (batches[0] >= 100).sum(), "all but the last are full"
+
+
+def test_others_are_drawn_anew_and_the_generator_decides() -> None:
+    order = ChangedOrder(np.arange(1000, 1010), np.arange(500), 10, 1.0)
+    one, two, again = (order.epoch(np.random.default_rng(seed)) for seed in (1, 2, 1))
+    assert [batch.tolist() for batch in one] == [batch.tolist() for batch in again]
+    assert [batch.tolist() for batch in one] != [batch.tolist() for batch in two]
+    beside = [set(batch[batch < 1000].tolist()) for batch in (*one, *two)]
+    assert len(set.union(*beside)) > len(beside[0])
+
+
+def test_positions_are_those_of_a_batch_maker() -> None:
+    """Added triples where they stand among all of the plan, then the deleted ones behind all of them."""
+    plan = small_night().plan
+    order = ChangedOrder.of(plan, 20, 1.0)
+    count = plan.triples.count
+    assert order.changed.tolist() == [*plan.added.tolist(), *range(count, count + plan.deleted.count)]
+    assert sorted([*order.others.tolist(), *plan.added.tolist()]) == list(range(count))
