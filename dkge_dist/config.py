@@ -131,19 +131,16 @@ class OnlineSettings(Section):
     hold_relations: Annotated[
         bool, Field(description="relations that existed keep their vectors; only their contexts change")
     ] = True
-    keep_joint: Annotated[
-        bool, Field(description="affected objects start with the joint vectors that they had before")
-    ] = True
     epochs_over: Annotated[
         Literal["changed", "affected"],
         Field(description="added and deleted triples with some of their surroundings, or all of affected objects"),
     ] = "changed"
     replay: Annotated[
         float, Field(ge=0, le=1000, description="triples of the surroundings beside each changed one in a batch")
-    ] = 1.0
+    ] = 4.0
     negatives: Annotated[
         int | None, Field(ge=1, le=1_000_000, description="shared negatives of a batch; null: as in training")
-    ] = 256
+    ] = None
     batch_size: Annotated[int, Field(ge=1, le=10_000_000)] = 1000
     optimizer: Literal["adagrad", "sgd"] = "adagrad"
     learning_rate: Annotated[float, Field(gt=0, le=1e6)] = 0.07
@@ -206,9 +203,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "train.max_epochs": 800,
         "online.affected_by": "context",
         "online.hold_relations": False,
-        "online.keep_joint": False,
         "online.epochs_over": "affected",
-        "online.negatives": None,
         "online.batch_size": 500,
         "online.optimizer": "sgd",
         "online.learning_rate": 0.005,

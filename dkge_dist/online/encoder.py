@@ -25,9 +25,6 @@ from dkge_dist.online.plan import ObjectPlan
 from dkge_dist.tables.table import Gradients, RowsByField, Table
 from dkge_dist.types import OFFSET, ROW, Array, Field
 
-KEEP_STEPS, LEAST_GATE = 4, 0.1
-"""Of `OnlineObjects.keep_joint`: steps, and what a gate counts at least."""
-
 NOT_TRAINED, CHANGING = 0, -1
 """Of `OnlineObjects.kind`; numbers from 1 on count the frozen contexts."""
 
@@ -108,22 +105,6 @@ class OnlineObjects:
         with torch.no_grad():
             features = features_of(torch.from_numpy(pulled[Field.CONTEXT]), batch)
         return hidden_features(self.encoder.gcn, features, _ragged(batch))
-
-    @torch.no_grad()
-    def keep_joint(self) -> None:
-        """Move `^k` of affected objects so that o* stays where it was, though their contexts changed.
-
-        A few steps of fixed-point iteration: attention hardly changes with `^k`, and the gate passes a share of it.
-        """
-        gate = np.maximum(torch.sigmoid(self.encoder.gate.logits).numpy(), LEAST_GATE)
-        affected = self.plan.affected.astype(ROW)
-        for first in range(0, affected.shape[0], CHUNK):
-            rows = affected[first : first + CHUNK]
-            before = self.table.pull({Field.JOINT: rows})[Field.JOINT]
-            for _ in range(KEEP_STEPS):
-                now, _ = self.encode(self.batch(rows))
-                knowledge = self.table.pull({Field.KNOWLEDGE: rows})[Field.KNOWLEDGE]
-                self.table.write(Field.KNOWLEDGE, rows, knowledge + (before - now.numpy()) / gate)
 
     def batch(self, rows: Array, hidden: HiddenPairs | None = None) -> OnlineBatch:
         """Distinct objects, by how they are encoded. An o* that is only read keeps hidden pairs in its context."""

@@ -44,7 +44,7 @@ class ObjectPlan:
     @property
     def write_set(self) -> dict[Field, Array]:
         """The rows that an update writes, by field."""
-        return {Field.KNOWLEDGE: self.refreshed, Field.CONTEXT: self.emerging.astype(ROW), Field.JOINT: self.refreshed}
+        return {Field.KNOWLEDGE: self.trained, Field.CONTEXT: self.emerging.astype(ROW), Field.JOINT: self.refreshed}
 
     @staticmethod
     def empty() -> ObjectPlan:
