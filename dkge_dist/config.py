@@ -35,7 +35,7 @@ class ContextSettings(Section):
 class ModelSettings(Section):
     """The shape of the model. It belongs to the model version."""
 
-    dim: Annotated[int, Field(ge=1, le=4096, description="dimension of the vectors")] = 100
+    dim: Annotated[int, Field(ge=1, le=4096, description="dimension of the vectors")] = 160
     entity_layers: Annotated[int, Field(ge=1, le=3, description="layers of the entities' graph convolution")] = 1
     relation_layers: Annotated[int, Field(ge=1, le=3, description="layers of the relations' graph convolution")] = 1
 
@@ -81,7 +81,7 @@ class TrainSettings(Section):
     hide_targets: Annotated[
         float, Field(ge=0, le=1, description="share of triples left out of the contexts they are learnt with")
     ] = 0.8
-    max_epochs: Annotated[int, Field(ge=1, le=10_000_000)] = 16
+    max_epochs: Annotated[int, Field(ge=1, le=10_000_000)] = 20
     max_seconds: Annotated[float, Field(ge=0, description="0 means no limit")] = 0.0
     eval_every: Annotated[int, Field(ge=1, description="epochs between validations")] = 2
     early_stopping_metric: Annotated[Metric, Field(description="which validation metric has to get better")] = "hits@10"
@@ -128,6 +128,12 @@ class OnlineSettings(Section):
         Literal["context", "endpoints"],
         Field(description="affected: objects whose context changed; `endpoints` adds all ends of changed triples"),
     ] = "endpoints"
+    hold_relations: Annotated[
+        bool, Field(description="relations that existed keep their vectors; only their contexts change")
+    ] = True
+    keep_joint: Annotated[
+        bool, Field(description="affected objects start with the joint vectors that they had before")
+    ] = True
     epochs_over: Annotated[
         Literal["changed", "affected"],
         Field(description="added and deleted triples with some of their surroundings, or all of affected objects"),
@@ -199,6 +205,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "train.logq_correction": False,
         "train.max_epochs": 800,
         "online.affected_by": "context",
+        "online.hold_relations": False,
+        "online.keep_joint": False,
         "online.epochs_over": "affected",
         "online.negatives": None,
         "online.batch_size": 500,

@@ -24,10 +24,10 @@ from dkge_dist.types import OFFSET, ROW, Array, Triples
 SAMPLED = 300
 """Candidates without evidence that stand for all of them."""
 
-COMMON_PRIOR, RELATION_PRIOR = 0.1, 10.0
+COMMON_PRIOR, RELATION_PRIOR = 0.1, 2.0
 """Penalties of θ² common to all relations, and of what a relation's θ differs by."""
 
-FORGIVING = 0.6
+FORGIVING = 0.3
 """q of the generalised cross entropy (1 − p^q) / q: between likelihood (0) and the chance of being first (1). An answer
 that evidence does not see counts less than one that it nearly puts first, as it does for reciprocal ranks."""
 
@@ -160,11 +160,13 @@ def fit_weights(problem: FitProblem, relations: int, distances: Distances | None
 
     best = np.zeros(common_size + groups.shape[0] * width + 1)
     bounds = [(None, None)] * (best.shape[0] - 1) + [(np.log(LEAST_SCALE), np.log(GREATEST_SCALE))]
-    # The likelihood is concave, and brings the other objective near its best.
+    # The likelihood is concave, and brings the other objective near its best. That one would trust vectors without
+    # bound where they are mostly right, so the scale stays that of the likelihood.
     for forgiving in (0.0, FORGIVING):
         options = {"maxiter": ITERATIONS}
         found = minimize(objective, best, (forgiving,), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
         best = found.x
+        bounds[-1] = (best[-1], best[-1])
     common, differs = best[:common_size].reshape(2, width), best[common_size:-1].reshape(-1, width)
     scale = float(np.exp(best[-1])) if distances is not None else 1.0
     by_relation = np.repeat(common[:, None], relations, axis=1)

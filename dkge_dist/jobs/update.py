@@ -152,6 +152,7 @@ class Night:
             online.affected_by,
             online.max_triples_per_object,
             forgotten(change.diff.train.deleted, change.target),
+            online.hold_relations,
         )
         self.plan_seconds = seconds_since(planning, FINE)
 

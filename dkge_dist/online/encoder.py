@@ -25,6 +25,9 @@ from dkge_dist.online.plan import ObjectPlan
 from dkge_dist.tables.table import Gradients, RowsByField, Table
 from dkge_dist.types import OFFSET, ROW, Array, Field
 
+KEEP_STEPS, LEAST_GATE = 4, 0.1
+"""Of `OnlineObjects.keep_joint`: steps, and what a gate counts at least."""
+
 NOT_TRAINED, CHANGING = 0, -1
 """Of `OnlineObjects.kind`; numbers from 1 on count the frozen contexts."""
 
@@ -67,12 +70,14 @@ class OnlineObjects:
         self.emerging = np.zeros(self.count, bool)
         self.emerging[plan.emerging] = True
         self.kind = np.zeros(self.count, np.int32)
-        self.kind[plan.trained] = CHANGING
+        self.kind[plan.refreshed] = CHANGING
+        self.trained = np.zeros(self.count, bool)
+        self.trained[plan.trained] = True
         self.begin, self.hidden_MD = np.zeros(1, OFFSET), np.empty((0, table.dim), np.float32)
 
     def prepare(self) -> None:
-        """Compute the hidden features of all trained objects whose context holds no emerging object."""
-        trained = self.plan.trained
+        """Compute the hidden features of all objects to refresh whose context holds no emerging object."""
+        trained = self.plan.refreshed
         sizes, parts, known = [self.begin], [self.hidden_MD], 0
         for first in range(0, trained.shape[0], CHUNK):
             rows = trained[first : first + CHUNK]
@@ -103,6 +108,22 @@ class OnlineObjects:
         with torch.no_grad():
             features = features_of(torch.from_numpy(pulled[Field.CONTEXT]), batch)
         return hidden_features(self.encoder.gcn, features, _ragged(batch))
+
+    @torch.no_grad()
+    def keep_joint(self) -> None:
+        """Move `^k` of affected objects so that o* stays where it was, though their contexts changed.
+
+        A few steps of fixed-point iteration: attention hardly changes with `^k`, and the gate passes a share of it.
+        """
+        gate = np.maximum(torch.sigmoid(self.encoder.gate.logits).numpy(), LEAST_GATE)
+        affected = self.plan.affected.astype(ROW)
+        for first in range(0, affected.shape[0], CHUNK):
+            rows = affected[first : first + CHUNK]
+            before = self.table.pull({Field.JOINT: rows})[Field.JOINT]
+            for _ in range(KEEP_STEPS):
+                now, _ = self.encode(self.batch(rows))
+                knowledge = self.table.pull({Field.KNOWLEDGE: rows})[Field.KNOWLEDGE]
+                self.table.write(Field.KNOWLEDGE, rows, knowledge + (before - now.numpy()) / gate)
 
     def batch(self, rows: Array, hidden: HiddenPairs | None = None) -> OnlineBatch:
         """Distinct objects, by how they are encoded. An o* that is only read keeps hidden pairs in its context."""
@@ -150,7 +171,9 @@ class OnlineObjects:
 
     def gradients(self, batch: OnlineBatch, leaves: Leaves) -> Gradients:
         """The gradients that may be applied: of trained `^k`, and of emerging `^c`."""
-        gradients = {Field.KNOWLEDGE: (batch.trained, gradient_of(leaves.knowledge_BD))}
+        learnt = self.trained[batch.trained]
+        rows, values = batch.trained[learnt], np.ascontiguousarray(gradient_of(leaves.knowledge_BD)[learnt])
+        gradients = {Field.KNOWLEDGE: (rows, values)}
         new = self.emerging[batch.changing.vertex_rows]
         if new.any():
             rows = batch.changing.vertex_rows[new]
@@ -159,8 +182,8 @@ class OnlineObjects:
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Materialise o* of all trained objects."""
-        trained = self.plan.trained
+        """Materialise o* of all objects whose vectors or contexts changed."""
+        trained = self.plan.refreshed
         for first in range(0, trained.shape[0], CHUNK):
             some = trained[first : first + CHUNK].astype(ROW)
             values, _ = self.encode(self.batch(some))

@@ -21,26 +21,36 @@ from dkge_dist.types import OFFSET, ROW, Array, Field, Triples
 
 @dataclass(frozen=True)
 class ObjectPlan:
-    """Rows of one kind of objects, sorted. Emerging ones get new vectors, affected ones go on from theirs."""
+    """Rows of one kind of objects, sorted. Emerging ones get new vectors, affected ones go on from theirs.
+
+    With `holds_affected` the `^k` of affected ones stays as it is, and only their contexts change.
+    """
 
     emerging: Array
     affected: Array
     removed: Array
+    holds_affected: bool = False
+
+    @cached_property
+    def refreshed(self) -> Array:
+        """Rows whose o* is materialised again."""
+        return np.union1d(self.emerging, self.affected).astype(ROW)
 
     @cached_property
     def trained(self) -> Array:
-        """Rows whose `^k` is trained and whose o* is materialised again."""
-        return np.union1d(self.emerging, self.affected).astype(ROW)
+        """Rows whose `^k` is trained."""
+        return self.emerging.astype(ROW) if self.holds_affected else self.refreshed
 
     @property
     def write_set(self) -> dict[Field, Array]:
         """The rows that an update writes, by field."""
-        return {Field.KNOWLEDGE: self.trained, Field.CONTEXT: self.emerging.astype(ROW), Field.JOINT: self.trained}
+        return {Field.KNOWLEDGE: self.refreshed, Field.CONTEXT: self.emerging.astype(ROW), Field.JOINT: self.refreshed}
 
     @staticmethod
     def empty() -> ObjectPlan:
         """No rows."""
-        return ObjectPlan(*(np.empty(0, ROW) for _ in range(3)))
+        none = np.empty(0, ROW)
+        return ObjectPlan(none, none, none)
 
 
 @dataclass(frozen=True)
@@ -63,7 +73,7 @@ class UpdatePlan:
 
     def blocks(self, block_rows: int) -> Array:
         """The blocks of the entity tables that hold rows of the write set."""
-        return np.unique(self.entities.trained // block_rows)
+        return np.unique(self.entities.refreshed // block_rows)
 
     def shards(self, block_rows: int, count: int) -> list[int]:
         """The shards that an update will write to, if there are `count` of them."""
@@ -106,14 +116,16 @@ def plan_update(
     affected_by: AffectedBy,
     limit: int,
     deleted: Triples,
+    hold_relations: bool,
 ) -> UpdatePlan:
     """The plan for `diff`, which led to `graph`. `limit` bounds the triples of one object; 0 takes them all.
 
-    `deleted` triples are to be forgotten; `affected_by` context is the published definition of affected. Added triples
-    of planned objects are always learnt.
+    `deleted` triples are to be forgotten; with `hold_relations` only emerging relations are trained; `affected_by`
+    context is the published definition of affected. Added triples of planned objects are always learnt.
     """
     entities = ObjectPlan(diff.emerging_entities, affected.entities(affected_by).astype(ROW), diff.removed_entities)
-    relations = ObjectPlan(diff.emerging_relations, affected.relations(affected_by).astype(ROW), diff.removed_relations)
+    affected_relations = affected.relations(affected_by).astype(ROW)
+    relations = ObjectPlan(diff.emerging_relations, affected_relations, diff.removed_relations, hold_relations)
     most = limit or np.iinfo(np.int64).max
     seed = graph.sampling.seed
     rng = np.random.default_rng([seed, 4])

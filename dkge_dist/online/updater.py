@@ -71,6 +71,8 @@ class Updater:
         self._initialize(init_scale)
         for objects in (self.entities, self.relations):
             objects.prepare()
+            if self.settings.keep_joint:
+                objects.keep_joint()
         began = self.communicator.clock()
         best: Metrics = {}
         kept: Weights = []
