@@ -77,8 +77,11 @@ def test_an_answer_competes_with_all_that_have_evidence_and_a_sample(graph: Grap
         assert weight == pytest.approx(ROWS - len(strong))
 
 
-def objective(problem: FitProblem, theta_2RJ: Array, common_2J: Array, scale: float, distance: Array) -> float:
-    """What the fit makes least, written down plainly, of weights in units of logits."""
+def objective(
+    problem: FitProblem, theta_2RJ: Array, common_2J: Array, scale: float, distance: Array,
+    forgiving: float = fit.FORGIVING,
+) -> float:  # fmt: skip
+    """What the fit makes least, written down plainly, of weights in units of logits; 0 forgives nothing: likelihood."""
     side = np.where(problem.questions.asks_tail, 0, 1)
     total = 0.0
     for number in range(problem.questions.count):
@@ -87,7 +90,7 @@ def objective(problem: FitProblem, theta_2RJ: Array, common_2J: Array, scale: fl
         phi, far = problem.features_NJ[part].astype(np.float64), distance[part].astype(np.float64)
         scores = phi @ theta + problem.log_weight[part] - scale * far
         chance = np.exp(scores[-1] - scores.max()) / np.exp(scores - scores.max()).sum()
-        total += (1 - chance**fit.FORGIVING) / fit.FORGIVING
+        total += (1 - chance**forgiving) / forgiving if forgiving else -np.log(chance)
     differs = theta_2RJ - common_2J[:, None]
     penalty = fit.COMMON_PRIOR * (common_2J**2).sum() + fit.RELATION_PRIOR * (differs**2).sum()
     return float(total + penalty / 2)
@@ -102,7 +105,7 @@ def distances_of(problem: FitProblem) -> Array:
 
 @pytest.mark.parametrize("with_vectors", [True, False])
 def test_the_fit_is_where_its_objective_is_flat(problem: FitProblem, with_vectors: bool) -> None:
-    """Finite differences in all directions: by each common weight, by each relation's own, and by the scale."""
+    """Finite differences in all directions: by each common weight and by each relation's own."""
     distance = distances_of(problem) if with_vectors else np.zeros(problem.rows.shape[0], np.float32)
     found = fit_weights(problem, RELATIONS, (lambda *_: distance) if with_vectors else None)
     common, theta = (part.astype(np.float64) * found.scale for part in (found.common_2J, found.relation_2RJ))
@@ -123,11 +126,22 @@ def test_the_fit_is_where_its_objective_is_flat(problem: FitProblem, with_vector
                     slopes.append(objective(problem, moved, all_moved, found.scale, distance))
                 assert (slopes[0] - slopes[1]) / (2 * step) == pytest.approx(0, abs=0.02)
     if with_vectors:
-        near = [objective(problem, theta, common, found.scale * factor, distance) for factor in (1.001, 0.999)]
-        assert (near[0] - near[1]) / 0.002 == pytest.approx(0, abs=0.02)
         assert fit.LEAST_SCALE < found.scale < fit.GREATEST_SCALE
     else:
         assert found.scale == 1.0
+
+
+def test_the_scale_is_that_of_the_likelihood(problem: FitProblem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other objective would trust vectors without bound where they are mostly right."""
+    distance = distances_of(problem)
+    found = fit_weights(problem, RELATIONS, lambda *_: distance)
+    monkeypatch.setattr(fit, "FORGIVING", 0.0)
+    likely = fit_weights(problem, RELATIONS, lambda *_: distance)
+    assert found.scale == pytest.approx(likely.scale, rel=1e-6)
+    assert found.relation_2RJ.tobytes() != likely.relation_2RJ.tobytes(), "the weights are not"
+    common, theta = (part.astype(np.float64) * likely.scale for part in (likely.common_2J, likely.relation_2RJ))
+    near = [objective(problem, theta, common, likely.scale * factor, distance, 0.0) for factor in (1.001, 0.999)]
+    assert (near[0] - near[1]) / 0.002 == pytest.approx(0, abs=0.02)
 
 
 def test_links_that_go_along_are_believed(problem: FitProblem) -> None:

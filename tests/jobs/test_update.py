@@ -28,7 +28,7 @@ from tests.jobs.building import (
     some_train,
     write_lines,
 )
-from tests.models import assert_same_bits, model_of, moved_rows, vectors_of
+from tests.models import ModelVectors, assert_same_bits, model_of, moved_rows, vectors_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -97,6 +97,41 @@ def test_a_night_is_believed_and_its_deleted_triples_are_not(tmp_path: Path) -> 
     assert after["train"] > 0.75 * before["train"], "and what it knew besides is mostly kept"
     assert report["fidelity"]["added_existing"]["vectors"]["mrr"] == pytest.approx(after["added"])
     assert report["fidelity"]["deleted"]["vectors"]["mrr"] == pytest.approx(after["deleted"])
+
+
+def settled(store: Path, folder: Path, words: list[str]) -> tuple[ModelVectors, ModelVectors]:
+    """The vectors before and after an update of a copy of the store that has a night to learn."""
+    copy = Path(shutil.copytree(store, folder))
+    version = dkge_dist.update(copy, settings=words)["version"]
+    assert_joint_is_fresh(copy)
+    return vectors_of(copy, 2), vectors_of(copy, version)
+
+
+def test_affected_objects_start_where_they_were(store: Path, tmp_path: Path) -> None:
+    """Their contexts changed, and `^k` makes up for it; o* is that of the new context all the same."""
+    ingest_night(tmp_path / "n.changes", store, ADDED, some_train(store, 9))
+    moves = {}
+    for word in ("true", "false"):
+        words = ["online.max_epochs=0", f"online.keep_joint={word}"]
+        before, after = settled(store, tmp_path / word, words)
+        for kind in ("entities", "relations"):
+            old, new = getattr(before, kind)["joint"], getattr(after, kind)["joint"]
+            moves[kind, word] = np.abs(new[: old.shape[0]] - old).sum()
+        old = before.entities["knowledge"]
+        assert np.array_equal(old, after.entities["knowledge"][: old.shape[0]]) == (word == "false")
+    for kind in ("entities", "relations"):
+        assert 0 < moves[kind, "true"] < 0.2 * moves[kind, "false"]
+
+
+@pytest.mark.parametrize("word", ["true", "false"])
+def test_relations_that_existed_are_held(store: Path, tmp_path: Path, word: str) -> None:
+    ingest_night(tmp_path / "n.changes", store, ADDED, some_train(store, 9))
+    words = [f"online.hold_relations={word}", "online.keep_joint=false"]
+    before, after = settled(store, tmp_path / "copy", words)
+    old, new = before.relations["knowledge"], after.relations["knowledge"]
+    assert np.array_equal(old, new[: old.shape[0]]) == (word == "true")
+    assert new[old.shape[0] :].any(), "one that emerges is learnt"
+    assert not np.array_equal(before.entities["knowledge"], after.entities["knowledge"][:-2])
 
 
 def test_nights_of_every_kind(store: Path, tmp_path: Path) -> None:

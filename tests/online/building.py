@@ -69,6 +69,7 @@ def plan_of(
     affected_by: AffectedBy = "endpoints",
     limit: int = 0,
     valid: list[Triple] | None = None,
+    hold_relations: bool = False,
 ) -> Night:
     diff = diff_between(before, after)
     old = graph_of_rows(before, rows, relations, SAMPLING)
@@ -76,7 +77,7 @@ def plan_of(
     affected, graph = find_affected(old, diff, snapshot)
     index = RelationIndex(graph.train, relations)
     gone = forgotten(diff.train.deleted, snapshot)
-    return Night(diff, graph, plan_update(diff, affected, graph, index, affected_by, limit, gone))
+    return Night(diff, graph, plan_update(diff, affected, graph, index, affected_by, limit, gone, hold_relations))
 
 
 def small_night() -> Night:

@@ -69,10 +69,10 @@ def kind_of(evolution: Evolution, layers: int, cap: int, relations: bool) -> Kin
     return Kind(encoder, table, contexts, topology, rows)
 
 
-def online(kind: Kind, emerging: set[int], trained: set[int]) -> OnlineObjects:
-    """Objects of a night that brings some and trains others besides."""
+def online(kind: Kind, emerging: set[int], trained: set[int], holds: bool = False) -> OnlineObjects:
+    """Objects of a night that brings some and trains others besides, or only refreshes those."""
     emerges, affected = (np.array(sorted(some), ROW) for some in (emerging, trained - emerging))
-    plan = ObjectPlan(emerges, affected, np.empty(0, ROW))
+    plan = ObjectPlan(emerges, affected, np.empty(0, ROW), holds)
     objects = OnlineObjects(kind.encoder, kind.table, kind.contexts, kind.topology, plan)
     objects.prepare()
     return objects
@@ -112,7 +112,8 @@ def test_the_same_vectors_and_gradients_as_the_full_encoder(
     emerging = data.draw(st.sets(row, max_size=3))
     trained = emerging | showing(kind, emerging) | data.draw(st.sets(row, max_size=4))
     rows = np.array(data.draw(st.permutations(range(kind.rows))), ROW)[: data.draw(st.integers(1, kind.rows))]
-    objects = online(kind, emerging, trained)
+    holds = data.draw(st.booleans())
+    objects = online(kind, emerging, trained, holds)
     batch = objects.batch(rows)
     weights = torch.from_numpy(np.random.default_rng(9).normal(size=(rows.shape[0], DIM)).astype(np.float32))
     expected, slopes = full(kind, rows, weights)
@@ -127,7 +128,7 @@ def test_the_same_vectors_and_gradients_as_the_full_encoder(
         total.backward()
     gradients = objects.gradients(batch, leaves)
     where, values = gradients[Field.KNOWLEDGE]
-    assert sorted(where.tolist()) == sorted(set(rows.tolist()) & trained)
+    assert sorted(where.tolist()) == sorted(set(rows.tolist()) & (emerging if holds else trained))
     np.testing.assert_allclose(values, slopes[Field.KNOWLEDGE][where], **TOLERANCE)
     where, values = gradients.get(Field.CONTEXT, (np.empty(0, ROW), np.empty((0, DIM), np.float32)))
     assert set(where.tolist()) <= emerging
@@ -157,6 +158,28 @@ def test_hidden_pairs_are_out_of_sight_of_trained_objects(data: st.DataObject, e
     as_it_is = kind.table.shard.values[Field.JOINT]
     expected = np.where(np.isin(rows, sorted(trained))[:, None], without[rows], as_it_is[rows])
     np.testing.assert_allclose(out.detach().numpy(), expected, **TOLERANCE)
+
+
+@pytest.mark.parametrize("relations", [False, True])
+def test_affected_objects_go_back_to_where_they_were(relations: bool) -> None:
+    """By their `^k` alone; nobody else's vectors move, and neither does o* in the table."""
+    triples = [(h, (h * t) % 4, t) for h in range(8) for t in range(8) if (h + t) % 3 == 0]
+    evolution = Evolution(RandomGraph(8, 4, triples), sorted([*triples, (0, 3, 7), (2, 1, 2)]))
+    kind = kind_of(evolution, 1, 35, relations)
+    affected = np.array([0, 2], ROW)
+    was = kind.table.pull({Field.JOINT: affected})[Field.JOINT] + np.float32(0.3)
+    kind.table.write(Field.JOINT, affected, was)
+    objects = online(kind, {1}, {0, 1, 2} | showing(kind, {1}))
+    rest = [row for row in range(kind.rows) if row not in objects.plan.affected]
+    before = {field: values.copy() for field, values in kind.table.shard.values.items()}
+    start = np.abs(objects.encode(objects.batch(affected))[0].detach().numpy() - was).mean()
+    objects.keep_joint()
+    after = kind.table.shard.values
+    assert np.array_equal(before[Field.KNOWLEDGE][rest], after[Field.KNOWLEDGE][rest])
+    for field in (Field.CONTEXT, Field.JOINT):
+        assert np.array_equal(before[field], after[field])
+    left = np.abs(objects.encode(objects.batch(affected))[0].detach().numpy() - was).mean()
+    assert left < 0.3 * start
 
 
 @pytest.mark.parametrize("relations", [False, True])

@@ -107,6 +107,31 @@ def test_trained_objects_and_the_write_set() -> None:
     assert all(rows.dtype == ROW for rows in plan.write_set.values())
 
 
+def test_affected_objects_that_are_held_are_refreshed_and_not_trained() -> None:
+    plan = ObjectPlan(rows_of(7, 9), rows_of(1, 8), rows_of(3), holds_affected=True)
+    assert plan.trained.tolist() == [7, 9]
+    assert plan.refreshed.tolist() == [1, 7, 8, 9]
+    written = {field: rows.tolist() for field, rows in plan.write_set.items()}
+    assert written == {Field.KNOWLEDGE: [1, 7, 8, 9], Field.CONTEXT: [7, 9], Field.JOINT: [1, 7, 8, 9]}
+
+
+@settings(max_examples=50)
+@given(evolutions())
+def test_relations_that_are_held_bring_no_triples(night: Evolution) -> None:
+    """Only emerging ones do; a triple that only they could learn or forget is left out."""
+    assume(night.before.triples and night.after)
+    sizes = (night.before.rows, night.before.relations)
+    found = plan_of(night.before.triples, night.after, *sizes, hold_relations=True).plan
+    free = plan_of(night.before.triples, night.after, *sizes).plan
+    assert not found.entities.holds_affected
+    assert found.relations.trained.tolist() == found.relations.emerging.tolist()
+    assert found.relations.affected.tolist() == free.relations.affected.tolist()
+    entities, relations = set(found.entities.trained.tolist()), set(found.relations.emerging.tolist())
+    expected = {(h, r, t) for h, r, t in night.after if h in entities or t in entities or r in relations}
+    assert set(to_list(found.triples)) == expected
+    assert set(to_list(found.triples.take(found.added))) == set(night.after) - set(night.before.triples)
+
+
 @pytest.mark.parametrize(("shards", "touched"), [(1, [0]), (2, [0, 1]), (3, [0, 2]), (16, [0, 2, 15])])
 def test_shards_that_an_update_will_write_to(shards: int, touched: list[int]) -> None:
     """By blocks of eight rows, round robin: blocks 0, 2 and 15."""
