@@ -172,7 +172,7 @@ def test_the_paper_preset_is_the_published_method() -> None:
     assert not settings.evidence.enabled
     assert not train.own_negative
     assert (settings.online.epochs_over, settings.online.affected_by) == ("affected", "context")
-    assert not (settings.online.hold_relations or settings.online.keep_joint)
+    assert not settings.online.hold_relations
     assert (train.batch_size, train.max_epochs) == (500, 800)
     assert train.patience > 0
 

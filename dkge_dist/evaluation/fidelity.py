@@ -29,8 +29,8 @@ from dkge_dist.kernels.ranks import known_answers
 from dkge_dist.kernels.triples import canonical, contains, minus, pack
 from dkge_dist.types import ROW, Array, Split, Triples
 
-KEPT_FAR = 2000
-"""Triples far from the change that are looked at."""
+KEPT = 2000
+"""Triples that were kept, near the change or far from it, that are looked at. Around hubs they are very many."""
 STREAM = 6
 """Of random numbers, apart from the other streams of a seed."""
 
@@ -56,8 +56,8 @@ class NightTriples:
     """The triples of a night by what should have become of them.
 
     `added_existing`: ends and relation existed before; `added_emerging`: the other added ones; `deleted`: in no split
-    any more, ends and relation alive; `kept_near`: share (head, relation) or (relation, tail) with a changed triple;
-    `kept_far`: a sample of the others.
+    any more, ends and relation alive; `kept_near`: a sample of those that share (head, relation) or (relation,
+    tail) with a changed triple; `kept_far`: a sample of the others.
     """
 
     added_existing: Triples
@@ -92,13 +92,14 @@ def night_triples(diff: Diff, train: Triples, topology: Topology, snapshot: Snap
         | np.isin(added.tail, diff.emerging_entities)
         | np.isin(added.relation, diff.emerging_relations)
     )
-    near = _kept_near(diff, topology)
+    near, rng = _kept_near(diff, topology), np.random.default_rng([seed, STREAM])
+    far = _kept_far(train, [near, added], rng)
     return NightTriples(
         added.take(~emerging),
         added.take(emerging),
         forgotten(diff.deleted, snapshot),
-        near,
-        _kept_far(train, [near, added], np.random.default_rng([seed, STREAM])),
+        _at_most(KEPT, near, rng),
+        far,
         _replaced(diff, topology, snapshot),
     )
 
@@ -131,12 +132,16 @@ def _siblings(adjacency: Adjacency, entity: Array, relation: Array, answer: Arra
 
 def _kept_far(train: Triples, apart: list[Triples], rng: np.random.Generator) -> Triples:
     """A sample of the triples that are not among others; each relation gets its share."""
-    drawn = train.take(np.unique(rng.integers(0, train.count, 2 * KEPT_FAR))) if train.count else train
+    drawn = train.take(np.unique(rng.integers(0, train.count, 2 * KEPT))) if train.count else train
     for others in apart:
         drawn = drawn.take(~contains(others, drawn))
-    if drawn.count > KEPT_FAR:
-        drawn = drawn.take(np.sort(rng.choice(drawn.count, KEPT_FAR, replace=False)))
-    return drawn
+    return _at_most(KEPT, drawn, rng)
+
+
+def _at_most(limit: int, triples: Triples, rng: np.random.Generator) -> Triples:
+    if triples.count <= limit:
+        return triples
+    return triples.take(np.sort(rng.choice(triples.count, limit, replace=False)))
 
 
 def _replaced(diff: Diff, topology: Topology, snapshot: Snapshot) -> Replaced:

@@ -167,7 +167,7 @@ def big_evening(changed: int = 30) -> Evening:
 
 
 def test_far_triples_are_a_sample_and_follow_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "KEPT_FAR", 100)
+    monkeypatch.setattr(module, "KEPT", 100)
     evening = big_evening()
     one, again, other = (to_list(evening.groups(seed).kept_far) for seed in (1, 1, 2))
     assert one == again != other

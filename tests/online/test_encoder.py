@@ -161,28 +161,6 @@ def test_hidden_pairs_are_out_of_sight_of_trained_objects(data: st.DataObject, e
 
 
 @pytest.mark.parametrize("relations", [False, True])
-def test_affected_objects_go_back_to_where_they_were(relations: bool) -> None:
-    """By their `^k` alone; nobody else's vectors move, and neither does o* in the table."""
-    triples = [(h, (h * t) % 4, t) for h in range(8) for t in range(8) if (h + t) % 3 == 0]
-    evolution = Evolution(RandomGraph(8, 4, triples), sorted([*triples, (0, 3, 7), (2, 1, 2)]))
-    kind = kind_of(evolution, 1, 35, relations)
-    affected = np.array([0, 2], ROW)
-    was = kind.table.pull({Field.JOINT: affected})[Field.JOINT] + np.float32(0.3)
-    kind.table.write(Field.JOINT, affected, was)
-    objects = online(kind, {1}, {0, 1, 2} | showing(kind, {1}))
-    rest = [row for row in range(kind.rows) if row not in objects.plan.affected]
-    before = {field: values.copy() for field, values in kind.table.shard.values.items()}
-    start = np.abs(objects.encode(objects.batch(affected))[0].detach().numpy() - was).mean()
-    objects.keep_joint()
-    after = kind.table.shard.values
-    assert np.array_equal(before[Field.KNOWLEDGE][rest], after[Field.KNOWLEDGE][rest])
-    for field in (Field.CONTEXT, Field.JOINT):
-        assert np.array_equal(before[field], after[field])
-    left = np.abs(objects.encode(objects.batch(affected))[0].detach().numpy() - was).mean()
-    assert left < 0.3 * start
-
-
-@pytest.mark.parametrize("relations", [False, True])
 def test_vectors_that_moved_are_seen_and_others_stay(relations: bool) -> None:
     """A trained ^k moves: the next o* shows it, `refresh` writes it, and no other row changes a bit."""
     triples = [(h, (h * t) % 4, t) for h in range(8) for t in range(8) if (h + t) % 3 == 0]

@@ -254,7 +254,7 @@ def test_what_is_not_finite_ends_it_with_advice(night: Night) -> None:
 def test_a_plan_without_triples_only_refreshes(night: Night, form: str) -> None:
     """Objects whose last train triple is gone may still be affected."""
     plan = replace(night.plan, triples=Triples.empty(), added=np.empty(0, np.int64), deleted=Triples.empty())
-    words = ["online.max_epochs=4", f"online.epochs_over={form}", "online.keep_joint=false"]
+    words = ["online.max_epochs=4", f"online.epochs_over={form}"]
     update, tables = updater(Night(night.diff, night.graph, plan), words)
     before = values_of(tables)
     done = update.run(0.2)
