@@ -166,6 +166,19 @@ def big_evening(changed: int = 30) -> Evening:
     return evening_of([set(triples[changed:]), set(), set()], [set(triples[:-changed]), set(), set()], 300, 3)
 
 
+def test_near_triples_are_a_sample_where_they_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hub got one triple more; none of those near it counts as far."""
+    kept = {(0, 0, n) for n in range(1, 300)} | {(n, 1, n + 1) for n in range(1, 300)}
+    evening = evening_of([kept, set(), set()], [kept | {(0, 0, 301)}, set(), set()], 302, 2)
+    every = to_list(evening.groups().kept_near)
+    assert len(every) == 299
+    monkeypatch.setattr(module, "KEPT", 100)
+    some, far = (to_list(group) for group in (evening.groups().kept_near, evening.groups().kept_far))
+    assert len(some) == len(set(some)) == 100
+    assert set(some) < set(every)
+    assert {relation for _, relation, _ in far} == {1}
+
+
 def test_far_triples_are_a_sample_and_follow_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "KEPT", 100)
     evening = big_evening()
