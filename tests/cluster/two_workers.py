@@ -132,9 +132,9 @@ def learn(communicator: RayCommunicator, form: Form) -> Arrays:
         RelationContexts(train_graph.paths, train_graph.digests[1], train_graph.sampling, form),
         NegativeSampling.of(train_graph, "shared", 16, True),
         0.8,
-        None,
-        communicator.rank,
-        communicator.world,
+        own_negative=train_graph.loopless_relations,
+        rank=communicator.rank,
+        world=communicator.world,
     )
     kinds = dict(zip(("entities", "relations"), tables(train_graph, communicator), strict=True))
     model = Dkge(DIM, 1, 1, seed=3)
