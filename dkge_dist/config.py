@@ -83,7 +83,7 @@ class TrainSettings(Section):
     ] = 0.8
     max_epochs: Annotated[int, Field(ge=1, le=10_000_000)] = 20
     max_seconds: Annotated[float, Field(ge=0, description="0 means no limit")] = 0.0
-    eval_every: Annotated[int, Field(ge=1, description="epochs between validations")] = 2
+    eval_every: Annotated[int, Field(ge=1, description="epochs between validations")] = 20
     early_stopping_metric: Annotated[Metric, Field(description="which validation metric has to get better")] = "hits@10"
     patience: Annotated[int, Field(ge=0, description="validations without a better one to stop after; 0: never")] = 5
     valid_triples: Annotated[int, Field(ge=1, description="validation triples to rank, sampled once")] = 3000
@@ -201,6 +201,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "train.own_negative": False,
         "train.logq_correction": False,
         "train.max_epochs": 800,
+        "train.eval_every": 2,
         "online.affected_by": "context",
         "online.hold_relations": False,
         "online.epochs_over": "affected",
