@@ -156,15 +156,21 @@ def render_groups(report: dict[str, Any]) -> None:
 
 
 def render_answers(report: dict[str, Any]) -> None:
-    """The answers to each question: known facts, then predictions; below each its evidence, if asked for."""
+    """The answers to each question: known facts, then predictions; below them the evidence of each, if asked for."""
     for question in report.get("questions", [report]):
         asked = (question.get("head", "?"), question["relation"], question.get("tail", "?"))
         print("\t".join(asked))
-        lines = []
-        for found in question["answers"]:
-            lines.append([f"  {found['entity']}", f"{found['score']:.3f}", "known" if found["known"] else ""])
-            lines += [[f"    {reason['text']}", f"{reason['weight']:+.3f}", ""] for reason in found.get("why", [])]
+        lines = [
+            [f"  {found['entity']}", f"{found['score']:.3f}", "known" if found["known"] else ""]
+            for found in question["answers"]
+        ]
         print_table(["  answer", "score", ""], lines)
+        # Below the table: sentences would push its scores out of sight.
+        for found in question["answers"]:
+            if "why" in found:
+                print(f"\n  {found['entity']}")
+                for reason in found["why"]:
+                    print(f"    {reason['weight']:+8.3f}  {reason['text']}")
 
 
 def render_evidence(report: dict[str, Any]) -> None:

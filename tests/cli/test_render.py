@@ -161,10 +161,12 @@ def test_answers_follow_their_question(capsys: Shown) -> None:
     render.render_answers({"questions": [{"head": "a", "relation": "r", "answers": answers}]})
     assert capsys.readouterr().out == (
         "a\tr\t?\n"
-        "  answer       score\n"
-        "  b c          -1.500   known\n"
-        "  d            -10.250\n"
-        "    d likes a  +2.000\n"
+        "  answer  score\n"
+        "  b c     -1.500   known\n"
+        "  d       -10.250\n"
+        "\n"
+        "  d\n"
+        "      +2.000  d likes a\n"
     )  # fmt: skip
     render.render_answers({"relation": "r", "tail": "a", "answers": []})
     assert capsys.readouterr().out.startswith("?\tr\ta\n")
