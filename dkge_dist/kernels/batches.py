@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dkge_dist.kernels.csr import Adjacency, entry, locate, lower_bound
-from dkge_dist.kernels.jit import as_readonly, kernel, subkernel
+from dkge_dist.kernels.csr import Adjacency, entry, joins, locate, lower_bound
+from dkge_dist.kernels.jit import as_readonly, kernel
 from dkge_dist.types import OFFSET, ROW, Array, Triples
 
 
@@ -52,15 +52,6 @@ class RowNumbering:
         return marked
 
 
-@subkernel
-def _known(adjacency, row, relation, other):  # type: ignore[no-untyped-def]
-    """Is (row, relation, other) a triple of the adjacency?"""
-    patched, begin, end = locate(adjacency, row)
-    code = (np.int64(other) << 32) | np.int64(relation)
-    at = lower_bound(adjacency, patched, begin, end, code)
-    return at < end and entry(adjacency, patched, at) == code
-
-
 @kernel
 def _links(out, one, other, count):  # type: ignore[no-untyped-def]
     for i in range(one.shape[0]):
@@ -93,7 +84,7 @@ def _corrupt(out, triples, candidates, head_chance, draws, side, replaced):  # t
                 side[i] = 1 - side[i]
             at = candidates[min(np.int64(draws[i, turn % tries] * candidates.shape[0]), candidates.shape[0] - 1)]
             head, tail = (at, tails[i]) if side[i] == 0 else (heads[i], at)
-            if not _known(out, head, relations[i], tail):
+            if not joins(out, head, relations[i], tail):
                 replaced[i] = at
                 break
 

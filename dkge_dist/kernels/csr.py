@@ -101,6 +101,24 @@ def linked(adjacency, row, neighbour):  # type: ignore[no-untyped-def]
     return at < end and entry(adjacency, patched, at) >> 32 == neighbour
 
 
+@subkernel
+def joins(adjacency, row, relation, other):  # type: ignore[no-untyped-def]
+    """Does the labelled list of `row` hold `other` under `relation`?"""
+    patched, begin, end = locate(adjacency, row)
+    return has(adjacency, patched, begin, end, (np.int64(other) << 32) | np.int64(relation))
+
+
+@subkernel
+def entries_to(adjacency, row, other):  # type: ignore[no-untyped-def]
+    """(in the overlay?, begin, end) of the entries of `row` that lead to `other`."""
+    patched, begin, end = locate(adjacency, row)
+    first = lower_bound(adjacency, patched, begin, end, np.int64(other) << 32)
+    last = first
+    while last < end and entry(adjacency, patched, last) >> 32 == other:
+        last += 1
+    return patched, first, last
+
+
 def _with_overlay(indptr: Array, entries: Array, rows: Array, patch_indptr: Array, patch_entries: Array) -> Adjacency:
     slots = 1 << max(1, int(2 * rows.shape[0]).bit_length())
     slot_row, slot_list = np.full(slots, FREE, ROW), np.zeros(slots, ROW)

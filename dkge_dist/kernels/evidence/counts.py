@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from dkge_dist.kernels.buffers import append
-from dkge_dist.kernels.csr import Adjacency, entry, locate, lower_bound
+from dkge_dist.kernels.csr import Adjacency, entries_to, entry, locate, lower_bound
 from dkge_dist.kernels.hashing import avalanche
 from dkge_dist.kernels.jit import as_readonly, kernel, subkernel
 from dkge_dist.types import MAX_ROWS, ROW, Array
@@ -49,17 +49,6 @@ def _grown(codes, counts):  # type: ignore[no-untyped-def]
     return bigger, sums
 
 
-@subkernel
-def _relations(out, head, tail):  # type: ignore[no-untyped-def]
-    """(in the overlay?, begin, end) of the entries of `head` that lead to `tail`."""
-    patched, begin, end = locate(out, head)
-    first = lower_bound(out, patched, begin, end, np.int64(tail) << 32)
-    last = first
-    while last < end and entry(out, patched, last) >> 32 == tail:
-        last += 1
-    return patched, first, last
-
-
 @kernel
 def _joined_twice(out, into, first_row, last_row):  # type: ignore[no-untyped-def]
     left, right, count = np.empty(256, np.int32), np.empty(256, np.int32), 0
@@ -94,8 +83,8 @@ def _count_joint(out, left, right):  # type: ignore[no-untyped-def]
     codes, counts, used = np.full(1024, -1, np.int64), np.zeros(1024, np.int64), 0
     for p in range(left.shape[0]):
         for x, y in ((left[p], right[p]), (right[p], left[p])):
-            ahead, first, last = _relations(out, x, y)
-            behind, back_first, back_last = _relations(out, y, x)
+            ahead, first, last = entries_to(out, x, y)
+            behind, back_first, back_last = entries_to(out, y, x)
             for i in range(first, last):
                 asked = entry(out, ahead, i) & 0xFFFFFFFF
                 for k in range((last - first) + (back_last - back_first)):
@@ -127,13 +116,7 @@ def count_joint(out: Adjacency, left: Array, right: Array) -> tuple[Array, Array
 @subkernel
 def joint_count(codes, counts, code):  # type: ignore[no-untyped-def]
     """The count of one code in a sorted table, 0 where it does not stand there."""
-    low, high = 0, codes.shape[0]
-    while low < high:
-        middle = (low + high) >> 1
-        if codes[middle] < code:
-            low = middle + 1
-        else:
-            high = middle
-    if low < codes.shape[0] and codes[low] == code:
-        return counts[low]
+    at = np.searchsorted(codes, code)
+    if at < codes.shape[0] and codes[at] == code:
+        return counts[at]
     return np.int64(0)

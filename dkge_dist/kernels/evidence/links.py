@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 
 from dkge_dist.kernels.contexts import bottom_k_offer
-from dkge_dist.kernels.csr import entry, locate
+from dkge_dist.kernels.csr import entries_to, entry, locate
 from dkge_dist.kernels.evidence.counts import OPPOSITE, SAME
-from dkge_dist.kernels.evidence.lists import group, priority
+from dkge_dist.kernels.evidence.lists import priority
 from dkge_dist.kernels.jit import subkernel
 from dkge_dist.types import MAX_ROWS
 
@@ -40,7 +40,7 @@ def leave_out(graph, question, absent, joint):  # type: ignore[no-untyped-def]
     entity, relation = question
     for direction in (SAME, OPPOSITE):
         lists = graph.ahead if direction == SAME else graph.behind
-        patched, first, last = group(lists, entity, absent)
+        patched, first, last = entries_to(lists, entity, absent)
         for k in range(first, last):
             other = entry(lists, patched, k) & 0xFFFFFFFF
             if direction == OPPOSITE or other != relation:
@@ -100,7 +100,7 @@ def is_first_link(graph, counts, limits, question, joint, candidate, known):  # 
     """Is the candidate one of `first_links`? A known answer counts as unknown, and `joint` is without its triple."""
     entity, relation = question
     lists, asked_pairs = (graph.ahead, graph.behind), counts.pairs[relation] - known
-    one = group(graph.ahead, entity, candidate), group(graph.behind, entity, candidate)
+    one = entries_to(graph.ahead, entity, candidate), entries_to(graph.behind, entity, candidate)
     _, _, confidence, _ = _next_neighbour(lists, one, relation, joint, counts.pairs, asked_pairs)
     _, begin, end = locate(graph.neighbours, entity)
     if confidence == 0 or end - begin <= limits.links:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dkge_dist.kernels.csr import Adjacency, entry, locate, lower_bound
+from dkge_dist.kernels.csr import Adjacency, entries_to, entry, has, joins, locate
 from dkge_dist.kernels.evidence.counts import OPPOSITE, SAME, joint_code, joint_count
 from dkge_dist.kernels.evidence.hubs import HubCounts, hub_count, hub_place
 from dkge_dist.kernels.hashing import combine
@@ -81,31 +81,10 @@ def spare(thin, digest, limits, row):  # type: ignore[no-untyped-def]
 
 
 @subkernel
-def joins(lists, row, relation, other):  # type: ignore[no-untyped-def]
-    """Does the labelled list of `row` hold `other` under `relation`?"""
-    patched, begin, end = locate(lists, row)
-    code = (np.int64(other) << 32) | np.int64(relation)
-    at = lower_bound(lists, patched, begin, end, code)
-    return at < end and entry(lists, patched, at) == code
-
-
-@subkernel
 def is_neighbour(neighbours, row, other):  # type: ignore[no-untyped-def]
     """Is `other` in the simple list of `row`?"""
     patched, begin, end = locate(neighbours, row)
-    at = lower_bound(neighbours, patched, begin, end, other)
-    return at < end and entry(neighbours, patched, at) == other
-
-
-@subkernel
-def group(lists, row, other):  # type: ignore[no-untyped-def]
-    """(in the overlay?, begin, end) of the entries of `row` that lead to `other`."""
-    patched, begin, end = locate(lists, row)
-    first = lower_bound(lists, patched, begin, end, np.int64(other) << 32)
-    last = first
-    while last < end and entry(lists, patched, last) >> 32 == other:
-        last += 1
-    return patched, first, last
+    return has(neighbours, patched, begin, end, other)
 
 
 @subkernel
@@ -208,7 +187,7 @@ def link_strength(graph, counts, question, candidate, known):  # type: ignore[no
     best = 0.0
     for direction in (SAME, OPPOSITE):
         lists = graph.ahead if direction == SAME else graph.behind
-        patched, first, last = group(lists, entity, candidate)
+        patched, first, last = entries_to(lists, entity, candidate)
         for k in range(first, last):
             link = entry(lists, patched, k) & 0xFFFFFFFF, direction
             if direction == SAME and link[0] == relation:

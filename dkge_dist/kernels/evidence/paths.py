@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dkge_dist.kernels.csr import entry
-from dkge_dist.kernels.evidence.lists import group
+from dkge_dist.kernels.csr import entries_to, entry
 from dkge_dist.kernels.jit import subkernel
 from dkge_dist.types import Array
 
@@ -53,11 +52,11 @@ def _confidence(counts, code, direct, known):  # type: ignore[no-untyped-def]
 def best_path(graph, counts, question, m, candidate, known):  # type: ignore[no-untyped-def]
     """The best confidence over the paths from the question's entity over m to the candidate."""
     entity, relation = question
-    near_patched, near, near_end = group(graph.ahead, entity, m)
-    far_patched, far, far_end = group(graph.thin_ahead, m, candidate)
+    near_patched, near, near_end = entries_to(graph.ahead, entity, m)
+    far_patched, far, far_end = entries_to(graph.thin_ahead, m, candidate)
     if near == near_end or far == far_end:
         return 0.0
-    _, direct, direct_end = group(graph.ahead, entity, candidate)
+    _, direct, direct_end = entries_to(graph.ahead, entity, candidate)
     best = 0.0
     for i in range(near, near_end):
         one = entry(graph.ahead, near_patched, i) & 0xFFFFFFFF

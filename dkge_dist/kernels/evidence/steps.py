@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dkge_dist.kernels.csr import entry, locate
-from dkge_dist.kernels.evidence.lists import group, is_neighbour, joins
+from dkge_dist.kernels.csr import entries_to, entry, joins, locate
+from dkge_dist.kernels.evidence.lists import is_neighbour
 from dkge_dist.kernels.evidence.paths import best_path
 from dkge_dist.kernels.jit import subkernel
 
@@ -149,7 +149,7 @@ def walk_paths(graph, counts, question, m, is_spare, met, count):  # type: ignor
     """Meet what supporting paths over m lead to."""
     entity, _ = question
     place, rows, values = met
-    _, one, one_end = group(graph.ahead, entity, m)
+    _, one, one_end = entries_to(graph.ahead, entity, m)
     if one == one_end:
         return count
     others = _size(graph.thin, m, entity)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dkge_dist.kernels.buffers import append
-from dkge_dist.kernels.csr import entry, locate
+from dkge_dist.kernels.csr import entry, joins, locate
 from dkge_dist.kernels.evidence.links import clear_joint, fill_joint, first_links, is_first_link, leave_out
 from dkge_dist.kernels.evidence.lists import (
     EvidenceCounts,
@@ -21,7 +21,6 @@ from dkge_dist.kernels.evidence.lists import (
     EvidenceLimits,
     frequency,
     is_neighbour,
-    joins,
     link_strength,
     skipped,
     spare,
