@@ -115,6 +115,7 @@ class TransportServer:
         finally:
             with self._lock:
                 self._sessions.remove(session)
+            session.end()
 
     def _keep_alive(self) -> None:
         while not self._closed.wait(self._keepalive_seconds):
@@ -130,6 +131,12 @@ class _Session:
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
         self._sending = Lock()
+        self._ended = False
+
+    def end(self) -> None:
+        """No keep-alive is sent any more: the connection is about to be closed."""
+        with self._sending:
+            self._ended = True
 
     def answer_next(self, secret: str, answer: Answer) -> None:
         """Wait for a request and answer it."""
@@ -142,8 +149,11 @@ class _Session:
         """Send a keep-alive, unless a reply is being sent: that is sign enough."""
         if self._sending.acquire(blocking=False):
             try:
-                with suppress(OSError):  # Gone; its own thread will notice.
-                    self.channel.send_keepalive()
+                # It may have ended since the sessions were listed: a closed socket would raise, and end the thread that
+                # keeps all other connections alive.
+                if not self._ended:
+                    with suppress(OSError):  # Gone; its own thread will notice.
+                        self.channel.send_keepalive()
             finally:
                 self._sending.release()
 

@@ -164,3 +164,16 @@ def test_close_ends_everything() -> None:
     for thread in set(threading.enumerate()) - before:
         thread.join(10)
         assert not thread.is_alive()
+
+
+def test_clients_that_come_and_go_do_not_end_the_keepalives_of_others() -> None:
+    """A connection may be closed between being listed for a keep-alive and being sent one."""
+    server = TransportServer("127.0.0.1", lambda: SECRET, echo, keepalive_seconds=1e-5)
+    for _ in range(300):
+        passing = TransportClient("server", server.address, SECRET)
+        assert says_hello(passing)
+        passing.close()
+    client = TransportClient("server", server.address, SECRET, silence_seconds=0.4)
+    assert client.answer(client.ask(message(kind=WORK, seconds=0.8)))
+    client.close()
+    server.close()
