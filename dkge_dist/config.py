@@ -44,7 +44,7 @@ class EvidenceSettings(Section):
     """What the graph itself says for an answer. They belong to the model version. `evidence=false` turns it off."""
 
     enabled: Annotated[bool, Field(description="learn with evidence, rank and answer by it")] = True
-    max_candidates: Annotated[int, Field(ge=8, le=1_000_000, description="of a question that may have evidence")] = 1000
+    max_candidates: Annotated[int, Field(ge=8, le=1_000_000, description="of a question that may have evidence")] = 8000
     max_neighbours: Annotated[int, Field(ge=1, le=4096, description="of an entity that walks go to, a sample")] = 64
     offset: Annotated[
         float,

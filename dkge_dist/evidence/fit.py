@@ -11,23 +11,28 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dkge_dist.evidence.features import FEATURES, features
+from dkge_dist.evidence.features import FEATURES, LEAST_CONFIDENCE, features
 from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.walks import GraphEvidence
 from dkge_dist.evidence.weights import EvidenceWeights
 from dkge_dist.kernels.csr import incoming, outgoing
 from dkge_dist.kernels.evidence.fit import likelihood
 from dkge_dist.kernels.evidence.lists import joined_by
+from dkge_dist.kernels.evidence.walks import LINK
 from dkge_dist.kernels.hashing import triple_hashes
 from dkge_dist.types import OFFSET, ROW, Array, Triples
 
 SAMPLED = 300
 """Candidates without evidence that stand for all of them."""
 
-COMMON_PRIOR, RELATION_PRIOR = 0.1, 2.0
+COMMON_PRIOR, RELATION_PRIOR = 0.1, 1.0
 """Penalties of θ² common to all relations, and of what a relation's θ differs by."""
 
-FORGIVING = 0.3
+UNWRITTEN = 4.0
+"""A candidate with a link of confidence p competes by (1 − p)^UNWRITTEN: it may be a fact that nobody has written down
+yet, and the likelier that is, the less a fit may learn from it that such candidates are wrong."""
+
+FORGIVING = 0.5
 """q of the generalised cross entropy (1 − p^q) / q: between likelihood (0) and the chance of being first (1). An answer
 that evidence does not see counts less than one that it nearly puts first, as it does for reciprocal ranks."""
 
@@ -55,7 +60,7 @@ def fitting_half(triples: Triples, digests: tuple[Array, Array]) -> Array:
 class FitProblem(NamedTuple):
     """Question i has the candidates `indptr[i]:indptr[i + 1]`; `truth` is the place of its answer among all of them.
 
-    `log_weight`: the logarithm of how many entities a candidate stands for.
+    `log_weight`: the logarithm of how many entities a candidate stands for; less than 0 where it may be no wrong answer at all.
     """
 
     questions: Questions
@@ -87,8 +92,10 @@ def fit_problem(graph: GraphEvidence, triples: Triples, known: Triples, entities
     rest = np.maximum(entities.shape[0] - np.bincount(number_kept[:with_evidence], minlength=questions.count), 1)
     weight = np.zeros(number_kept.shape[0] + questions.count)
     weight[with_evidence : number_kept.shape[0]] = np.log(rest / np.maximum(drawn, 1))[number_kept[with_evidence:]]
+    values = found.values[competes[: number.shape[0]]]
+    weight[:with_evidence] = UNWRITTEN * np.log1p(-np.minimum(values[:, LINK], 1 - LEAST_CONFIDENCE))
     phi = np.zeros((weight.shape[0], len(FEATURES)), np.float32)
-    phi[:with_evidence] = features(found.values[competes[: number.shape[0]]])
+    phi[:with_evidence] = features(values)
     phi[number_kept.shape[0] :] = features(own)
     numbers = np.concatenate([number_kept, np.arange(questions.count)])
     order = np.argsort(numbers, kind="stable")

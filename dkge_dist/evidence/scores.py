@@ -19,14 +19,14 @@ SELF_WEIGHT = 10.0
 """c of c·log((self_r + 1) / (pairs_r + 2)): a relation without self loops will hardly have one now."""
 
 
-BY_HEART = np.float32(3.0)
+BY_HEART = np.float32(12.0)
 """What evidence is divided by where it would lift a candidate above what vectors know by heart."""
 
 
 def combined_score(distance: Array, evidence: Array, near: float) -> Array:
     """s of candidates, from their distances and E, all in float32.
 
-    s is −f + E down to the distance `near`, below which train triples lie; beyond it evidence counts a third.
+    s is −f + E down to the distance `near`, below which train triples lie; beyond it evidence counts a twelfth.
     Known facts have no evidence by themselves, and would else be outranked by every well-linked stranger.
     """
     left = distance - evidence

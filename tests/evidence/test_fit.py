@@ -71,7 +71,10 @@ def test_an_answer_competes_with_all_that_have_evidence_and_a_sample(graph: Grap
         assert rivals[: len(strong)].tolist() == strong
         assert problem.features_NJ[part][: len(strong), 0].all(), "all of them have evidence"
         assert not problem.features_NJ[part][len(strong) : -1].any(), "and nobody else"
-        assert not problem.log_weight[part][: len(strong)].any()
+        # What a link says is probably true competes for the little that it may be false.
+        links = graph.of_pairs(questions.take(np.full(len(strong), number)), np.array(strong, ROW))[:, 0]
+        expected = [fit.UNWRITTEN * np.log(1 - min(link, 0.999)) for link in links.tolist()]
+        assert problem.log_weight[part][: len(strong)] == pytest.approx(expected, abs=1e-5)
         # The sampled ones together stand for all that have no evidence.
         weight = np.exp(problem.log_weight[part][len(strong) : -1]).sum()
         assert weight == pytest.approx(ROWS - len(strong))
