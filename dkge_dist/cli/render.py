@@ -149,8 +149,12 @@ def render_groups(report: dict[str, Any]) -> None:
                 name, count = (group.replace("_", " "), found["triples"]) if way == "vectors" else ("", "")
                 above = values.get("new_above_old")
                 numbers = [_format_metric(metric, values[metric]) for metric in METRICS]
-                lines.append([name, count, way.replace("_", " "), *numbers, "" if above is None else f"{above:.3f}"])
-    print_table(["", "triples", "by", *METRICS, "new above old"], lines)
+                before = report.get("before", {}).get(group, {}).get(way, {}).get("mrr")
+                lines.append(
+                    [name, count, way.replace("_", " "), *numbers]
+                    + ["" if value is None else f"{value:.3f}" for value in (before, above)]
+                )
+    print_table(["", "triples", "by", *METRICS, "mrr before", "new above old"], lines)
     if report["sampled"]:
         print("  (sampled: `dkge fidelity` is exact)")
 

@@ -71,6 +71,10 @@ class NightTriples:
         """All but `replaced`, by name."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "replaced"}
 
+    def there_before(self) -> dict[str, Triples]:
+        """The groups that the graph before the night had."""
+        return {name: triples for name, triples in self.groups().items() if not name.startswith("added")}
+
     def sampled(self, limit: int, rng: np.random.Generator) -> NightTriples:
         """At most `limit` triples of every group."""
 
@@ -169,20 +173,31 @@ def measure_night(
     embedding: JointEmbedding, night: NightTriples, known: Topology, evidence: Evidence | None
 ) -> dict[str, dict[str, Any]]:
     """Metrics of every group against the candidates: by vectors alone, and with evidence where there is some."""
-    report: dict[str, dict[str, Any]] = {}
-    ways = {"vectors": None} if evidence is None else {"vectors": None, "with_evidence": evidence}
-    for name, triples in night.groups().items():
-        report[name] = {"triples": triples.count}
-        for way, found in ways.items():
-            report[name][way] = metrics(_ranks(embedding, triples, known, found).both)
+    report = measure_groups(embedding, night.groups(), known, evidence)
     replaced = night.replaced
     report["replaced"] = {"triples": replaced.new.count}
-    for way, found in ways.items():
+    for way, found in _ways(evidence).items():
         ranks = _ranks(embedding, replaced.new, known, found)
         report["replaced"][way] = metrics(np.where(replaced.asks_tail, ranks.tail, ranks.head))
         if replaced.new.count:
             report["replaced"][way]["new_above_old"] = float(_above(embedding, replaced, found).mean())
     return report
+
+
+def measure_groups(
+    embedding: JointEmbedding, groups: dict[str, Triples], known: Topology, evidence: Evidence | None
+) -> dict[str, dict[str, Any]]:
+    """Metrics of groups of triples, both sides."""
+    report: dict[str, dict[str, Any]] = {}
+    for name, triples in groups.items():
+        report[name] = {"triples": triples.count}
+        for way, found in _ways(evidence).items():
+            report[name][way] = metrics(_ranks(embedding, triples, known, found).both)
+    return report
+
+
+def _ways(evidence: Evidence | None) -> dict[str, Evidence | None]:
+    return {"vectors": None} if evidence is None else {"vectors": None, "with_evidence": evidence}
 
 
 def _above(embedding: JointEmbedding, replaced: Replaced, evidence: Evidence | None) -> Array:

@@ -60,7 +60,8 @@ def fitting_half(triples: Triples, digests: tuple[Array, Array]) -> Array:
 class FitProblem(NamedTuple):
     """Question i has the candidates `indptr[i]:indptr[i + 1]`; `truth` is the place of its answer among all of them.
 
-    `log_weight`: the logarithm of how many entities a candidate stands for; less than 0 where it may be no wrong answer at all.
+    `log_weight`: the logarithm of how many entities a candidate stands for; less than 0 where it may be no wrong answer
+    at all.
     """
 
     questions: Questions

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dkge_dist.evaluation.fidelity import measure_night, night_triples
+from dkge_dist.evaluation.fidelity import NightTriples, measure_groups, measure_night, night_triples
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.snapshot import Snapshot
@@ -41,6 +41,7 @@ def fidelity(store: Store, runtime: Runtime, version: str | None, options: Fidel
     began = time.monotonic()
     opened = open_model(store, version)
     now = store.snapshot_manifest(opened.model.model.snapshot)
+    parent = updated_from(store, opened.model)
     before = store.find_snapshot(options.since) if options.since else night_began(store, opened.model)
     diff = store.diff(before, now)
     evidence = open_evidence(opened) if options.evidence else None
@@ -48,7 +49,9 @@ def fidelity(store: Store, runtime: Runtime, version: str | None, options: Fidel
     topology = evidence.graph.graph.full if evidence is not None else Topology.of(train, opened.snapshot.entity_rows)
     night = night_triples(diff, train, topology, opened.snapshot, opened.model.model.settings.get("seed", 0))
     with open_embedding(opened, runtime) as embedding:
-        found = measure_night(embedding, night, topology, evidence)
+        found: Report = measure_night(embedding, night, topology, evidence)
+    if parent is not None and parent.model.snapshot == before.version:
+        found["before"] = _before(store, runtime, parent, night, options.evidence)
     return {
         "version": opened.model.version,
         "snapshot": opened.snapshot_name,
@@ -61,19 +64,35 @@ def fidelity(store: Store, runtime: Runtime, version: str | None, options: Fidel
     }
 
 
-def night_began(store: Store, model: ModelManifest) -> SnapshotManifest:
-    """The snapshot that a model was updated from; of one trained from scratch, the one before its own."""
+def updated_from(store: Store, model: ModelManifest) -> ModelManifest | None:
+    """The model of another snapshot that a model was updated from; None if it was trained from scratch."""
     line = model
     while line.model.parent is not None and line.model.snapshot == model.model.snapshot:
         parent = store.manifest(line.model.parent)
         assert isinstance(parent, ModelManifest), "a model is updated from a model"
         line = parent
+    return line if line.model.snapshot != model.model.snapshot else None
+
+
+def night_began(store: Store, model: ModelManifest) -> SnapshotManifest:
+    """The snapshot that a model was updated from; of one trained from scratch, the one before its own."""
+    parent = updated_from(store, model)
+    if parent is not None:
+        return store.snapshot_manifest(parent.model.snapshot)
     now = store.snapshot_manifest(model.model.snapshot)
-    if line.model.snapshot != model.model.snapshot:
-        return store.snapshot_manifest(line.model.snapshot)
     if now.snapshot.parent is None:
         raise DkgeError(f"{store}: version {model.version} is of the first snapshot: there was no night before it")
     return store.snapshot_manifest(now.snapshot.parent)
+
+
+def _before(store: Store, runtime: Runtime, parent: ModelManifest, night: NightTriples, by_evidence: bool) -> Report:
+    """What the model before the night said of the triples that were there then, in the graph that was there then."""
+    opened = open_model(store, str(parent.version))
+    evidence = open_evidence(opened) if by_evidence else None
+    topology = Topology.of(opened.snapshot.triples(Split.TRAIN), opened.snapshot.entity_rows)
+    with open_embedding(opened, runtime) as embedding:
+        found = measure_groups(embedding, night.there_before(), topology, evidence)
+    return {"version": parent.version, **found}
 
 
 def sampled_fidelity(

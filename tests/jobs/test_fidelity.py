@@ -11,6 +11,7 @@ import pytest
 
 import dkge_dist
 from dkge_dist.evaluation.fidelity import measure_night, night_triples
+from dkge_dist.evaluation.link_prediction import metrics, rank
 from dkge_dist.graph.topology import Topology
 from dkge_dist.jobs import fidelity as job
 from dkge_dist.jobs.evidence import open_evidence
@@ -67,6 +68,26 @@ def test_it_is_exact(updated: Path) -> None:
         assert groups(report) == measure_night(embedding, night, topology, evidence)
     assert report["sampled"] is False
     assert ("with_evidence" in report["deleted"]) == (evidence is not None)
+
+
+def test_what_was_there_before_is_compared_with_the_model_before(updated: Path) -> None:
+    """By that model, in its own graph; a model from scratch, or another beginning, has nothing to compare with."""
+    report = dkge_dist.fidelity(updated)
+    assert report["before"]["version"] == 4
+    assert "before" not in dkge_dist.fidelity(updated, since="base")
+    store = Store.open(updated)
+    opened, now = open_model(store, "4"), open_model(store, "6")
+    evidence, train = open_evidence(opened), now.snapshot.triples(Split.TRAIN)
+    diff = store.diff(store.find_snapshot("n1"), store.find_snapshot("n2"))
+    night = night_triples(diff, train, Topology.of(train, now.snapshot.entity_rows), now.snapshot, 7)
+    with open_embedding(opened, LocalRuntime()) as embedding:
+        for name in ("deleted", "kept_near", "kept_far"):
+            triples, found = getattr(night, name), report["before"][name]
+            known = opened.snapshot.triples(Split.TRAIN)
+            assert found["triples"] == triples.count > 0
+            assert found["vectors"] == metrics(rank(embedding, triples, known).both)
+            if evidence is not None:
+                assert found["with_evidence"] == metrics(rank(embedding, triples, known, evidence).both)
 
 
 def test_a_sample_that_holds_everything_is_exact(updated: Path) -> None:
