@@ -17,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.bench_online import interval, ranks
 from benchmarks.movies import movies
+from benchmarks.nights import held_out_ranks, interval
 from benchmarks.report import RESULTS, options, publish
 from dkge_dist import api
 from dkge_dist.evaluation.link_prediction import metrics
@@ -40,24 +40,28 @@ def play(
     api.ingest(store, folder / "snapshot-000.tsv", valid=held_out(0), test=held_out(0))
     first = api.train(store, settings=settings)
     online = first["version"]
-    lines = [{"night": 0, "scratch": _found(ranks(store, online)[0]), "scratch_seconds": first["seconds"]}]
+    lines = [{"night": 0, "scratch": _found(_ranks(store, online)), "scratch_seconds": first["seconds"]}]
     found: Ranks = {}
     for number, source in enumerate(sorted(folder.glob("night-*.changes")), 1):
         api.ingest(store, source, valid=held_out(number), test=held_out(number))
         updated = api.update(store, since_version=str(online))
         online = updated["version"]
-        mine = ranks(store, online)[0]
+        mine = _ranks(store, online)
         line = {"night": number, "online": _found(mine), "trained_triples": updated["trained_triples"]}
         for name in ("seconds", "open_seconds", "plan_seconds", "learn_seconds", "publish_seconds"):
             line[f"update_{name}"] = updated[name]
         if number in compare:
             anew = api.train(store, settings=settings)
-            found[number] = mine, ranks(store, anew["version"])[0]
+            found[number] = mine, _ranks(store, anew["version"])
             line |= {"scratch": _found(found[number][1]), "scratch_seconds": anew["seconds"]}
             line["lost"] = 1 - line["online"]["mrr"] / line["scratch"]["mrr"]
         lines.append(line)
         print(line, file=sys.stderr, flush=True)
     return lines, found
+
+
+def _ranks(store: Path, version: int) -> Array:
+    return held_out_ranks(store, version)["vectors"][0]
 
 
 def _found(ranks: Array) -> dict[str, float]:

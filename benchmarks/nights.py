@@ -1,0 +1,72 @@
+"""What is measured of a model after a night: held-out ranks and fidelity."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dkge_dist import api
+from dkge_dist.config import settings_of_model
+from dkge_dist.evaluation.link_prediction import find_evidence, rank_by_protocol
+from dkge_dist.evidence.fitting import validation_half
+from dkge_dist.jobs.evidence import open_evidence
+from dkge_dist.jobs.graphs import training_graph
+from dkge_dist.jobs.opened import OpenedModel, open_embedding, open_model
+from dkge_dist.kernels.triples import contains
+from dkge_dist.runtime import LocalRuntime
+from dkge_dist.store.store import Store
+from dkge_dist.types import Array, Split, Triples
+
+WAYS = ("vectors", "with_evidence")
+RESAMPLES = 2000
+
+
+def held_out(opened: OpenedModel, by_validation: bool = False) -> Triples:
+    """The test triples; or, to choose settings by or without any, the validation triples that fitted no weight."""
+    test = opened.snapshot.triples(Split.TEST)
+    if test.count and not by_validation:
+        return test
+    digests = (opened.names[0].digests, opened.names[1].digests)
+    return validation_half(training_graph(opened.snapshot, digests, settings_of_model(opened.model.model.settings)))
+
+
+def held_out_ranks(path: Path, version: int, by_validation: bool = False) -> dict[str, tuple[Array, Array]]:
+    """By way: ranks under protocol `paper` (tails beside heads), and which triples stand in train too."""
+    opened = open_model(Store.open(path), str(version))
+    splits = tuple(opened.snapshot.triples(split) for split in Split)
+    train, valid, test = splits
+    triples, evidence = held_out(opened, by_validation), open_evidence(opened)
+    leaked, found = contains(train, triples), {}
+    with open_embedding(opened, LocalRuntime()) as embedding:
+        for way in WAYS[: 1 if evidence is None else 2]:
+            by = find_evidence(evidence, triples) if evidence is not None and way == "with_evidence" else None
+            ranks = rank_by_protocol(embedding, triples, (train, valid, test), by)["paper"]
+            found[way] = np.stack([ranks.tail, ranks.head], 1), leaked
+    return found
+
+
+def mrr(ranks: Array) -> float:
+    return float((1 / ranks).mean())
+
+
+def interval(one: Array, other: Array) -> list[float]:
+    """95% of MRR(one) / MRR(other) − 1 over resampled triples (rows of ranks), the same ones for both."""
+    mine, theirs = (1 / one).mean(1), (1 / other).mean(1)
+    rng = np.random.default_rng(0)
+    places = rng.integers(0, mine.shape[0], (RESAMPLES, mine.shape[0]))
+    ratio = mine[places].mean(1) / theirs[places].mean(1) - 1
+    return [float(value) for value in np.quantile(ratio, [0.025, 0.975])]
+
+
+def fidelity(path: Path, version: int, since: str) -> dict[str, dict[str, float]]:
+    """By group and way: the MRR, of `replaced` the share of new answers above the old; `before_` is the parent's."""
+    report = api.fidelity(path, version=str(version), since=since)
+    found: dict[str, dict[str, float]] = {}
+    for group in ("added_existing", "added_emerging", "deleted", "replaced", "kept_near", "kept_far"):
+        key = "new_above_old" if group == "replaced" else "mrr"
+        found[group] = {way: report[group][way][key] for way in WAYS if key in report[group].get(way, {})}
+        before: dict[str, Any] = report.get("before", {}).get(group, {})
+        found[group] |= {f"before_{way}": before[way]["mrr"] for way in WAYS if "mrr" in before.get(way, {})}
+    return found
