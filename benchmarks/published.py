@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -61,4 +62,4 @@ def trained(store: Path, snapshot: str, preset: str, settings: list[str]) -> dic
 def online_words(words: Iterable[str] = ()) -> list[str]:
     """The settings of updates as they are now: a stored model brings those that it was learnt under."""
     chosen = load_settings(None, words).online.model_dump(mode="json")
-    return [f"online.{name}={value}" for name, value in chosen.items()]
+    return [f"online.{name}={json.dumps(value)}" for name, value in chosen.items()]
