@@ -9,8 +9,7 @@ from dkge_dist.cli.output import print_table
 
 METRICS = ("mrr", "hits@1", "hits@3", "hits@10", "mr")
 LOG_COLUMNS = (
-    "version", "kind", "name", "parent", "added", "deleted", "emerging_entities", "removed_entities",
-    "affected_entities", "shards_touched", "train", "valid", "test", "entities", "stored", "epochs", "seconds",
+    "version", "kind", "name", "parent", "triples", "entities", "affected", "shards", "seconds", "mrr", "fidelity",
 )  # fmt: skip
 
 
@@ -217,14 +216,41 @@ def render_exported(report: dict[str, Any], out: Path) -> None:
 
 
 def render_log(report: dict[str, Any]) -> None:
-    """The versions of a store as a table, with the reason of a training where there is one."""
-    names = [column.removesuffix("_entities").removesuffix("_touched") for column in LOG_COLUMNS]
-    lines = []
-    for version in report["versions"]:
-        metrics = version.get("metrics")
-        mrr = f"{metrics['mrr']:.3f}" if metrics else "-"
-        lines.append([*(version.get(column) for column in LOG_COLUMNS), mrr, version.get("why", "")])
-    print_table([*names, "valid mrr", ""], lines)
+    """The versions of a store, then why some were trained anew. Kept to 120 columns; the JSON has more."""
+    versions = report["versions"]
+    print_table(LOG_COLUMNS, [_log_line(version) for version in versions])
+    for version in versions:
+        if "why" in version:
+            print(f"version {version['version']} was trained from scratch: {version['why']}")
+    if any(version["kind"] == "model" for version in versions):
+        print(
+            "mrr: of validation triples; fidelity: of added ones (all existed, some emerged) and deleted ones, sampled"
+        )
+
+
+def _log_line(version: dict[str, Any]) -> list[Any]:
+    metrics = version.get("metrics")
+    return [
+        *(version.get(key) for key in ("version", "kind", "name", "parent")),
+        _format_change(version.get("added"), version.get("deleted")),
+        _format_change(version.get("emerging_entities"), version.get("removed_entities")),
+        *(version.get(key) for key in ("affected_entities", "shards_touched", "seconds")),
+        f"{metrics['mrr']:.3f}" if metrics else "-",
+        _format_fidelity(version["fidelity"]) if "fidelity" in version else "-",
+    ]
+
+
+def _format_change(more: int | None, less: int | None) -> str:
+    return "-" if more is None or less is None else f"+{more:,} -{less:,}"
+
+
+def _format_fidelity(fidelity: dict[str, Any]) -> str:
+    """With evidence where there is some, as answers are given."""
+    cells = []
+    for group in ("added_existing", "added_emerging", "deleted"):
+        found = fidelity[group].get("with_evidence") or fidelity[group].get("vectors")
+        cells.append(f"{found['mrr']:.2f}" if found else "-".ljust(4))
+    return " ".join(cells)
 
 
 def render_checked(report: dict[str, Any]) -> None:

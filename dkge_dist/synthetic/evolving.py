@@ -70,14 +70,15 @@ class EvolvingGraph:
         """Go to the next night; returns its change. `spec.nights` is no limit."""
         self.night += 1
         rng, world, before = self.generator(self.night), self._world, self._state
-        deleted, self._returning[self.night + ABSENCE] = draw_deletions(rng, world, before, self.spec.deleted)
-        remaining = np.delete(before, np.searchsorted(before, deleted))
+        deleted = draw_deletions(rng, world, before, self.spec.deleted)
+        self._returning[self.night + ABSENCE] = deleted.returning
+        remaining = np.delete(before, np.searchsorted(before, deleted.keys))
         world.alive = degrees(remaining, world.kind.size) > 0
         returning = self._returning.pop(self.night, np.empty(0, np.int64))
-        added = draw_additions(rng, world, before, remaining, self.spec.added, returning)
+        added = draw_additions(rng, world, before, deleted, self.spec.added, returning)
         self._state = union(remaining, added)
         world.alive = degrees(self._state, world.kind.size) > 0
-        return Night(unpack(added), unpack(deleted))
+        return Night(unpack(added), unpack(deleted.keys))
 
     def nights(self) -> Iterator[Night]:
         """The nights that are left of `spec.nights`, one after the other."""

@@ -29,6 +29,11 @@ def unpack(keys: Array) -> Triples:
     return Triples(head.astype(ROW), relation.astype(ROW), tail.astype(ROW))
 
 
+def questions(keys: Array) -> Array:
+    """The question (head, relation, ?) that each key answers: the key without its tail."""
+    return np.asarray(keys & ~np.int64(_ENTITY_MASK << _RELATION_BITS))
+
+
 def contains(keys: Array, wanted: Array) -> Array:
     """Which of `wanted` are among the sorted `keys`."""
     if keys.size == 0:

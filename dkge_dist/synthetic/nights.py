@@ -1,15 +1,18 @@
 """The change of one night. In: the `World` and the sorted keys of the graph. Out: keys to delete and keys to add.
 
-Deletions are drawn first: no triple is deleted and added in one night, and removed people get no new credits. Additions
-add new entities to the world; the caller updates `World.alive`.
+Deletions are drawn first: no triple is deleted and added in one night, and removed people get no new credits. Some
+deletions are replacements: the only answer to (title, role, ?) goes, and the additions bring another one. Additions add
+new entities to the world; the caller updates `World.alive`.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from dkge_dist.synthetic.casting import KNOWN_SHARE, draw_credits, draw_famous, draw_work, known_for, parents
-from dkge_dist.synthetic.keys import collect, count_before, pack, union, unpack
+from dkge_dist.synthetic.keys import collect, contains, count_before, pack, questions, union, unpack
 from dkge_dist.synthetic.world import (
     EPISODE,
     KNOWN_FOR,
@@ -27,6 +30,8 @@ from dkge_dist.types import Array
 REMOVAL_SHARE = 0.2  # of the deletions go with removed entities; the others correct scattered credits
 REMOVABLE_DEGREE = 6  # only entities of small degree are removed: the triples of a hub would be the whole night
 RETURN_SHARE = 0.2  # of the removed entities come back
+REPLACED_SHARE = 0.1  # of the deletions are replacements
+REPLACEMENT_DRAWS = 200  # each: in a scene with few people nearly all draws name the one who just lost the credit
 OPENING_SHARE = 0.6  # of the additions come with new titles
 TRIPLES_PER_OPENING = 5
 NEWCOMERS_PER_OPENING = 0.6
@@ -40,16 +45,29 @@ def degrees(keys: Array, entities: int) -> Array:
     return np.asarray(np.bincount(head, minlength=entities) + np.bincount(tail, minlength=entities))
 
 
-def draw_deletions(rng: np.random.Generator, world: World, state: Array, count: int) -> tuple[Array, Array]:
-    """Exactly `count` keys of `state`, sorted, and those of them that come back with their entity some nights later."""
-    degree = degrees(state, world.kind.size)
+class Deletions(NamedTuple):
+    """What a night deletes, sorted; of it what returns some nights later, and what is replaced the same night."""
+
+    keys: Array
+    returning: Array
+    replaced: Array
+
+
+def draw_deletions(rng: np.random.Generator, world: World, state: Array, count: int) -> Deletions:
+    """Exactly `count` keys of `state`."""
+    entities = world.kind.size
+    degree = degrees(state, entities)
     obscure = np.flatnonzero((degree > 0) & (degree <= REMOVABLE_DEGREE))
     obscure = rng.choice(obscure, min(count, obscure.size), replace=False)
     removed = obscure[np.cumsum(degree[obscure]) <= int(count * REMOVAL_SHARE)]
     returning = removed[: int(np.ceil(removed.size * RETURN_SHARE))]
-    leaving = _touching(state, removed, world.kind.size)
-    corrected = _draw_corrections(rng, state[~leaving], count - int(np.count_nonzero(leaving)), world.kind.size)
-    return union(state[leaving], corrected), state[_touching(state, returning, world.kind.size)]
+    leaving = _touching(state, removed, entities)
+    corrections = count - int(np.count_nonzero(leaving))
+    safe, others = _draw_corrections(rng, state[~leaving], corrections, entities)
+    # Only of the safe ones, because who is replaced stays in the graph.
+    replaced = np.flatnonzero(_only_credits(state, safe, entities))[: round(count * REPLACED_SHARE)]
+    corrected = np.concatenate([safe[replaced], np.delete(safe, replaced), others])[:corrections]
+    return Deletions(union(state[leaving], corrected), state[_touching(state, returning, entities)], safe[replaced])
 
 
 def _touching(keys: Array, entities: Array, total: int) -> Array:
@@ -65,8 +83,17 @@ def _credits(keys: Array) -> Array:
     return np.asarray(keys[unpack(keys).relation < KNOWN_FOR])
 
 
-def _draw_corrections(rng: np.random.Generator, keys: Array, count: int, entities: int) -> Array:
-    """`count` of `keys`, chosen so that every entity keeps a triple, as long as there are enough such keys."""
+def _only_credits(state: Array, keys: Array, entities: int) -> Array:
+    """Which of `keys` are credits that no one else has in the same role of the same title."""
+    title, role, _ = unpack(keys)
+    answered = np.sort(questions(state[_touching(state, title, entities)]))
+    asked = questions(keys)
+    answers = np.searchsorted(answered, asked, side="right") - np.searchsorted(answered, asked)
+    return np.asarray((answers == 1) & (role < KNOWN_FOR))
+
+
+def _draw_corrections(rng: np.random.Generator, keys: Array, count: int, entities: int) -> tuple[Array, Array]:
+    """Candidates among `keys`: those that leave every entity a triple, and others in case these are under `count`."""
     sample = rng.choice(keys, min(4 * count, keys.size), replace=False)
     head, relation, tail = unpack(sample)
     ends = np.column_stack([head, tail])
@@ -74,34 +101,48 @@ def _draw_corrections(rng: np.random.Generator, keys: Array, count: int, entitie
     removable = count_before(ends.ravel()).reshape(ends.shape) < degrees(keys, entities)[ends] - 1
     # An episode is hardly ever moved to another series.
     safe = removable.all(axis=1) & (relation != PARENT)
-    return np.concatenate([sample[safe], sample[~safe]])[:count]
+    return sample[safe], sample[~safe]
 
 
 def draw_additions(
-    rng: np.random.Generator, world: World, state: Array, remaining: Array, count: int, returning: Array
+    rng: np.random.Generator, world: World, state: Array, deleted: Deletions, count: int, returning: Array
 ) -> Array:
-    """Exactly `count` sorted keys that are not in `state`; `remaining` is what the deletions left of it."""
+    """Exactly `count` sorted keys that are not in `state`, the graph before the deletions."""
     titles = np.flatnonzero((world.kind != PERSON) & world.alive)
-    returned = _revive(world, returning[: count // 10])
-    openings = _draw_openings(rng, world, titles, round(count * OPENING_SHARE))
-    added = union(returned, openings)
+    settled = np.sort(questions(deleted.replaced))
+
+    def unsettled(keys: Array) -> Array:
+        """Without further answers to the questions whose only answer is replaced."""
+        return np.asarray(keys[~contains(settled, questions(keys))])
+
+    replacements = _draw_replacements(rng, world, state, deleted.replaced)[:count]
+    rest = count - replacements.size
+    returned = _revive(world, unsettled(returning)[: rest // 10])
+    openings = _draw_openings(rng, world, titles, round(rest * OPENING_SHARE))
+    added = union(replacements, returned, openings)
     # People with a new credit may become known for another title.
     cast = _credits(openings)
-    earlier = _credits(remaining[_touching(remaining, unpack(cast).tail, world.kind.size)])
-    known_count = min(round(count * KNOWN_SHARE), count - added.size)
+    earlier = _credits(state[_touching(state, unpack(cast).tail, world.kind.size)])
+    earlier = earlier[~contains(deleted.keys, earlier)]
+    known_count = min(round(rest * KNOWN_SHARE), count - added.size)
     added = union(added, known_for(rng, world, np.concatenate([earlier, cast]), known_count, state))
     newcomers = world.newcomers()
 
     def draw(total: int) -> Array:
         to_newcomers = int(total * NEWCOMER_WORK_SHARE) if newcomers.size else 0
-        return np.concatenate(
-            [
-                draw_work(rng, world, newcomers[rng.integers(0, newcomers.size, to_newcomers)]),
-                draw_credits(rng, world, draw_famous(rng, world, titles, total - to_newcomers)),
-            ]
-        )
+        work = draw_work(rng, world, newcomers[rng.integers(0, newcomers.size, to_newcomers)])
+        credits = draw_credits(rng, world, draw_famous(rng, world, titles, total - to_newcomers))
+        return unsettled(np.concatenate([work, credits]))
 
     return union(added, collect(rng, count - added.size, draw, union(state, added)))
+
+
+def _draw_replacements(rng: np.random.Generator, world: World, state: Array, replaced: Array) -> Array:
+    """Another credit for the title and role of each of `replaced`, drawn as every credit is."""
+    title, role, _ = unpack(np.tile(replaced, REPLACEMENT_DRAWS))
+    drawn = draw_credits(rng, world, title, role)
+    drawn = drawn[~contains(state, drawn)]
+    return np.asarray(drawn[count_before(questions(drawn)) == 0])
 
 
 def _revive(world: World, keys: Array) -> Array:

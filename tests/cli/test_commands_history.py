@@ -33,6 +33,14 @@ def test_log_lists_the_versions(store: Path, run: Run) -> None:
     ]
 
 
+def test_log_has_the_fidelity_of_online_updates(updated: tuple[Path, Ended], run: Run) -> None:
+    store, update = updated
+    versions = dkge("log", store, "--json").json["versions"]
+    assert [version.get("fidelity") for version in versions] == [None, None, None, update.json["fidelity"]]
+    added = update.json["fidelity"]["added_emerging"]["with_evidence"]["mrr"]
+    assert f" {added:.2f} " in run("log", store).stdout.splitlines()[4]
+
+
 def test_check_of_a_sound_store(store: Path) -> None:
     ended = dkge("check", store, "--json")
     assert (ended.code, ended.stderr) == (0, "")

@@ -188,19 +188,44 @@ def test_diff_shows_counts_examples_and_the_file(capsys: Shown) -> None:
     ]
 
 
-def test_log_shows_metrics_and_reasons_of_models(capsys: Shown) -> None:
+def test_log_shows_metrics_fidelity_and_reasons_of_models(capsys: Shown) -> None:
+    changes = {"added": 17_472, "deleted": 18_405, "emerging_entities": 3_000, "removed_entities": 1_040}
+    fidelity = {
+        "added_existing": {"triples": 9, "vectors": {"mrr": 0.875}, "with_evidence": {"mrr": 0.75}},
+        "added_emerging": {"triples": 0, "vectors": {}, "with_evidence": {}},
+        "deleted": {"triples": 9, "vectors": {"mrr": 0.125}},
+        "sampled": True,
+    }
     versions = [
-        {"version": 1, "kind": "snapshot", "name": "base", "parent": None, "train": 9000},
-        {"version": 2, "kind": "model", "name": "base", "parent": 1, "metrics": METRICS, "why": "every 2 nights"},
-    ]
-    render.render_log({"versions": versions})
-    columns, first, second = capsys.readouterr().out.splitlines()
-    assert columns.split()[:9] == [
-        "version", "kind", "name", "parent", "added", "deleted", "emerging", "removed", "affected"
+        {"version": 1, "kind": "snapshot", "name": "2026-01-31", "parent": None, **changes, "seconds": 9.0},
+        {
+            "version": 2, "kind": "model", "name": "2026-01-31", "parent": 1, "metrics": METRICS,
+            "why": "every 2 nights", "seconds": 1234.5,
+        },
+        {
+            "version": 3, "kind": "model", "name": "2026-02-01", "parent": 2, **changes, "affected_entities": 12_345,
+            "shards_touched": 4, "metrics": METRICS, "fidelity": fidelity, "seconds": 12.25,
+        },
+        {"version": 4, "kind": "rollback", "name": "2026-01-31", "parent": 2, "seconds": 0.0},
     ]  # fmt: skip
-    assert first.split()[:4] == ["1", "snapshot", "base", "-"]
-    assert "9,000" in first
-    assert second.endswith("0.500      every 2 nights")
+    render.render_log({"versions": versions})
+    shown = capsys.readouterr().out
+    columns, *lines = shown.splitlines()
+    assert columns.split() == list(render.LOG_COLUMNS)
+    assert [" ".join(line.split()) for line in lines] == [
+        "1 snapshot 2026-01-31 - +17,472 -18,405 +3,000 -1,040 - - 9.00 - -",
+        "2 model 2026-01-31 1 - - - - 1,234.50 0.500 -",
+        "3 model 2026-02-01 2 +17,472 -18,405 +3,000 -1,040 12,345 4 12.25 0.500 0.75 - 0.12",
+        "4 rollback 2026-01-31 2 - - - - 0.00 - -",
+        "version 2 was trained from scratch: every 2 nights",
+        "mrr: of validation triples; fidelity: of added ones (all existed, some emerged) and deleted ones, sampled",
+    ]
+    assert max(map(len, lines)) <= 120
+
+
+def test_log_of_snapshots_alone_explains_no_metrics(capsys: Shown) -> None:
+    render.render_log({"versions": [{"version": 1, "kind": "snapshot", "name": "base", "seconds": 1.0}]})
+    assert len(capsys.readouterr().out.splitlines()) == 2
 
 
 @pytest.mark.parametrize(

@@ -7,18 +7,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dkge_dist.synthetic.keys import collect, contains, count_before, distinct, pack, union, unpack
+from dkge_dist.synthetic.keys import collect, contains, count_before, distinct, pack, questions, union, unpack
 
 keys = st.lists(st.integers(-(2**62), 2**62), max_size=40)
+triples = st.lists(st.tuples(st.integers(0, 2**28 - 1), st.integers(0, 13), st.integers(0, 2**28 - 1)))
 
 
-@given(st.lists(st.tuples(st.integers(0, 2**28 - 1), st.integers(0, 13), st.integers(0, 2**28 - 1))))
+@given(triples)
 def test_pack_round_trips_and_sorts_canonically(triples: list[tuple[int, int, int]]) -> None:
     head, relation, tail = np.array(triples, np.int64).reshape(-1, 3).T
     keys = pack(head, relation, tail)
     assert list(zip(*(column.tolist() for column in unpack(keys)), strict=True)) == triples
     in_order = [triples[i] for i in np.argsort(keys, kind="stable")]
     assert in_order == sorted(triples, key=lambda triple: (triple[0], triple[2], triple[1]))
+
+
+@given(triples)
+def test_questions_are_triples_without_their_tails(triples: list[tuple[int, int, int]]) -> None:
+    head, relation, tail = np.array(triples, np.int64).reshape(-1, 3).T
+    assert questions(pack(head, relation, tail)).tolist() == pack(head, relation, np.zeros_like(tail)).tolist()
 
 
 @given(st.lists(st.integers(0, 5)))
