@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dkge_dist.evaluation.comparison import Estimate, reciprocal_ranks
 from dkge_dist.evaluation.link_prediction import (
     JointEmbedding,
     Ranks,
@@ -168,13 +169,19 @@ def _single(triples: Triples, entity: int) -> tuple[Array, Array]:
 def measure_night(
     embedding: JointEmbedding, night: NightTriples, known: Topology, evidence: Evidence | None
 ) -> dict[str, dict[str, Any]]:
-    """Metrics of every group against the candidates: by vectors alone, and with evidence where there is some."""
+    """Metrics of every group against the candidates: by vectors alone, and with evidence where there is some.
+
+    `mrr_error` is the standard error of the MRR, over triples.
+    """
     report: dict[str, dict[str, Any]] = {}
     ways = {"vectors": None} if evidence is None else {"vectors": None, "with_evidence": evidence}
     for name, triples in night.groups().items():
         report[name] = {"triples": triples.count}
         for way, found in ways.items():
-            report[name][way] = metrics(_ranks(embedding, triples, known, found).both)
+            ranks = _ranks(embedding, triples, known, found)
+            report[name][way] = metrics(ranks.both)
+            if triples.count:
+                report[name][way]["mrr_error"] = Estimate.of(reciprocal_ranks(ranks)).error
     replaced = night.replaced
     report["replaced"] = {"triples": replaced.new.count}
     for way, found in ways.items():

@@ -73,6 +73,8 @@ def test_a_sample_that_holds_everything_is_exact(updated: Path) -> None:
     """That of the update, kept with the version: a small night, and fewer entities than candidates."""
     kept = model_of(updated, 6).model.facts["fidelity"]
     assert kept["sampled"] is True
+    for name in ("added_existing", "added_emerging", "deleted"):
+        assert kept[name].pop("of") == kept[name]["triples"]
     assert groups(kept) == groups(dkge_dist.fidelity(updated))
 
 
@@ -84,6 +86,7 @@ def test_a_sample_bounds_triples_and_candidates(store: Path, tmp_path: Path, mon
     exact = dkge_dist.fidelity(store)
     for name in GROUPS:
         assert sample[name]["triples"] == min(4, exact[name]["triples"])
+        assert sample[name].get("of", exact[name]["triples"]) == exact[name]["triples"]
         for way in ("vectors", "with_evidence"):
             assert sample[name][way].get("mr", 1) <= 11
     assert exact["kept_far"]["vectors"]["mr"] > 11
