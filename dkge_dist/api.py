@@ -153,7 +153,7 @@ def nightly(
     progress: ProgressCallback | None = None,
     stop: StopCallback | None = None,
 ) -> Report:
-    """Ingest a night, learn it online (or from scratch, if the drift policy says so), and evaluate.
+    """Ingest a night, learn it online (and from scratch, if the drift policy says so), and evaluate.
 
     Idempotent: what was done already is not done again, so a night that failed half-way is simply run again. With
     `onto` it is refused unless that snapshot is current before it. With `since_version` what is learnt online starts

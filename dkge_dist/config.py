@@ -97,23 +97,39 @@ class TrainSettings(Section):
         return self
 
 
-RETRAIN = re.compile(r"never|mrr_drop > (?P<drop>[0-9]+(\.[0-9]+)?)%|every (?P<nights>[1-9][0-9]*) nights")
+NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+CONDITION = re.compile(
+    rf"never|mrr_drop > (?P<mrr_drop>{NUMBER})%|added_mrr < (?P<added_mrr>{NUMBER})"
+    r"|every (?P<nights>[1-9][0-9]*) nights"
+)
 
 
 class RetrainPolicy(NamedTuple):
-    """When a night is trained from scratch: after a drop of validation MRR (in percent), or every so many nights."""
+    """When a model should be trained from scratch again; a condition that is not asked for is None.
 
-    mrr_drop: float | None
-    nights: int | None
+    `mrr_drop`: validation MRR fell by more percent since the training. `added_mrr`: the MRR of what a night added is
+    lower. `nights`: so many passed since the training.
+    """
+
+    mrr_drop: float | None = None
+    added_mrr: float | None = None
+    nights: int | None = None
 
     @staticmethod
     def parse(text: str) -> RetrainPolicy:
-        """From `never`, `mrr_drop > 3%` or `every 30 nights`."""
-        found = RETRAIN.fullmatch(text)
-        if found is None:
-            raise ValueError("expected `never`, `mrr_drop > 3%` or `every 30 nights`")
-        drop, nights = found["drop"], found["nights"]
-        return RetrainPolicy(float(drop) if drop else None, int(nights) if nights else None)
+        """From conditions such as `mrr_drop > 3%`, joined by `or`; `never` is none of them."""
+        asked: dict[str, str] = {}
+        for condition in text.split(" or "):
+            found = CONDITION.fullmatch(condition)
+            if found is None:
+                expected = "`never`, `mrr_drop > 3%`, `added_mrr < 0.7`, `every 30 nights`, or several joined by `or`"
+                raise ValueError(f"expected {expected}")
+            named = {name: value for name, value in found.groupdict().items() if value is not None}
+            if named.keys() & asked.keys():
+                raise ValueError(f"`{condition}` comes after another condition of its kind")
+            asked |= named
+        limits = {name: float(asked[name]) for name in ("mrr_drop", "added_mrr") if name in asked}
+        return RetrainPolicy(**limits, nights=int(asked["nights"]) if "nights" in asked else None)
 
 
 def _checked_policy(text: str) -> str:
@@ -157,8 +173,13 @@ class OnlineSettings(Section):
     retrain_when: Annotated[
         str,
         AfterValidator(_checked_policy),
-        Field(description="never, `mrr_drop > 3%`, or `every 30 nights`: when to train from scratch"),
-    ] = "mrr_drop > 3%"
+        Field(
+            description="never, mrr_drop > 3%, added_mrr < 0.7, every 30 nights, joined by `or`: when a training is due"
+        ),
+    ] = "mrr_drop > 3% or added_mrr < 0.7"
+    on_drift: Annotated[
+        Literal["warn", "train"], Field(description="a training that mrr_drop or added_mrr asks for: say so, or do it")
+    ] = "warn"
 
     @property
     def retrain_policy(self) -> RetrainPolicy:

@@ -293,10 +293,14 @@ def test_settings_of_an_older_model_have_their_new_names() -> None:
 @pytest.mark.parametrize(
     ("text", "policy"),
     [
-        ("never", RetrainPolicy(None, None)),
-        ("mrr_drop > 3%", RetrainPolicy(3.0, None)),
-        ("mrr_drop > 0.25%", RetrainPolicy(0.25, None)),
-        ("every 30 nights", RetrainPolicy(None, 30)),
+        ("never", RetrainPolicy()),
+        ("mrr_drop > 3%", RetrainPolicy(mrr_drop=3.0)),
+        ("mrr_drop > 0.25%", RetrainPolicy(mrr_drop=0.25)),
+        ("added_mrr < 0.7", RetrainPolicy(added_mrr=0.7)),
+        ("every 30 nights", RetrainPolicy(nights=30)),
+        ("mrr_drop > 5% or every 9 nights", RetrainPolicy(mrr_drop=5.0, nights=9)),
+        ("every 9 nights or added_mrr < 1 or mrr_drop > 5%", RetrainPolicy(5.0, 1.0, 9)),
+        ("never or every 9 nights", RetrainPolicy(nights=9)),
     ],
 )
 def test_retrain_policies(text: str, policy: RetrainPolicy) -> None:
@@ -307,18 +311,26 @@ def test_retrain_policies(text: str, policy: RetrainPolicy) -> None:
 @pytest.mark.parametrize(
     "text",
     ["sometimes", "Never", "mrr_drop > 3", "mrr_drop>3%", "mrr_drop > -3%", "mrr_drop > .5%", "every 0 nights",
-     "every 1.5 nights", "every 30 days", "never\n", " never", ""],
+     "every 1.5 nights", "every 30 days", "never\n", " never", "", "added_mrr < 70%", "added_mrr > 0.7",
+     "mrr_drop > 3% or", "or never", "mrr_drop > 3% and never", "never or  never"],
 )  # fmt: skip
 def test_retrain_policies_that_there_are_not(text: str) -> None:
-    with pytest.raises(ValueError, match="expected `never`, `mrr_drop > 3%` or `every 30 nights`"):
+    with pytest.raises(ValueError, match="expected `never`, `mrr_drop > 3%`, "):
         RetrainPolicy.parse(text)
     assert refusal(None, f"online.retrain_when={json.dumps(text)}").startswith(
         f"setting online.retrain_when={text!r}: "
     )
 
 
-def test_the_default_policy_is_a_drop() -> None:
-    assert Settings().online.retrain_policy == RetrainPolicy(3.0, None)
+def test_a_retrain_policy_has_one_limit_of_a_kind() -> None:
+    with pytest.raises(ValueError, match="`mrr_drop > 5%` comes after another condition of its kind"):
+        RetrainPolicy.parse("mrr_drop > 3% or never or mrr_drop > 5%")
+
+
+def test_the_default_policy_warns_of_a_drop_and_of_nights_that_are_not_learnt() -> None:
+    assert Settings().online.retrain_policy == RetrainPolicy(3.0, 0.7, None)
+    assert Settings().online.on_drift == "warn"
+    assert refusal(None, "online.on_drift=never").startswith("setting online.on_drift='never': ")
 
 
 @pytest.mark.parametrize("section", ["train", "online"])

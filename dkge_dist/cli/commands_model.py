@@ -97,7 +97,7 @@ def nightly(
     wait: Wait = None,
     as_json: Json = False,
 ) -> None:
-    """Ingest, update (or train from scratch, if the drift policy says so) and evaluate. Idempotent."""
+    """Ingest, update (and train from scratch, if the drift policy says so) and evaluate. Idempotent."""
     from dkge_dist import api
 
     with progress_bar("nightly", as_json) as progress, stop_requested() as stop:

@@ -17,11 +17,13 @@ UNLIMITED = 1 << 30
 
 
 def emit(report: dict[str, Any], as_json: bool, show: Callable[[dict[str, Any]], None]) -> None:
-    """Print a report for machines, or let `show` print it for people."""
+    """Print a report for machines, or let `show` print it for people. A warning in it is told to both on stderr."""
     if as_json:
         print_json(report)
     else:
         show(report)
+    if report.get("warning"):
+        print(f"dkge: {report['warning']}", file=sys.stderr)
 
 
 def print_json(value: dict[str, Any]) -> None:

@@ -97,12 +97,26 @@ def render_night(report: dict[str, Any]) -> None:
     """A night: its snapshot, its decision, and what that led to."""
     render_ingested(report["ingest"])
     print(f"decision: {report['decision']}")
+    if "drift" in report:
+        print(f"  since the training of version {report['drift']['since']}: {_format_drift(report['drift'])}")
     if "update" in report:
         render_update(report["update"])
     if "train" in report:
         render_trained(report["train"])
     for found in report.get("evaluate", {}).values():
         render_evaluation(found)
+
+
+def _format_drift(drift: dict[str, Any]) -> str:
+    """What a night found; nothing where that cannot be told."""
+    told = []
+    if drop := drift["mrr_drop"]:
+        interval = f"99%: {-drop['high']:+.1f}% to {-drop['low']:+.1f}%, {drop['triples']:,} triples"
+        told.append(f"validation MRR {-drop['percent']:+.1f}% ({interval})")
+    if added := drift["added_mrr"]:
+        interval = f"99%: {added['low']:.3f} to {added['high']:.3f}, {added['triples']:,} triples"
+        told.append(f"MRR of added triples {added['mrr']:.3f} ({interval})")
+    return "; ".join(told) or "too few triples to tell any drift"
 
 
 def render_evaluation(report: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from dkge_dist.evaluation.comparison import Estimate, reciprocal_ranks
 from dkge_dist.evaluation.link_prediction import (
     JointEmbedding,
     Ranks,
@@ -187,12 +188,15 @@ def measure_night(
 def measure_groups(
     embedding: JointEmbedding, groups: dict[str, Triples], known: Topology, evidence: Evidence | None
 ) -> dict[str, dict[str, Any]]:
-    """Metrics of groups of triples, both sides."""
+    """Metrics of groups of triples, both sides; `mrr_error` is the standard error of the MRR, over triples."""
     report: dict[str, dict[str, Any]] = {}
     for name, triples in groups.items():
         report[name] = {"triples": triples.count}
         for way, found in _ways(evidence).items():
-            report[name][way] = metrics(_ranks(embedding, triples, known, found).both)
+            ranks = _ranks(embedding, triples, known, found)
+            report[name][way] = metrics(ranks.both)
+            if triples.count:
+                report[name][way]["mrr_error"] = Estimate.of(reciprocal_ranks(ranks)).error
     return report
 
 

@@ -1,7 +1,8 @@
 """Validation while learning: a fixed sample of triples against a fixed sample of candidates.
 
-Drawn once, so that epochs compare like with like and the cost does not follow the size of the graph. Train triples are
-filtered. Evidence does not change while vectors learn, so it is looked up once.
+Drawn once, so that epochs compare like with like and ranking does not follow the size of the graph. Drawn by hashes of
+labels, so that versions compare like with like. Train triples are filtered. Evidence does not change while vectors
+learn, so it is looked up once.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import numpy as np
 
 from dkge_dist.evaluation.link_prediction import (
     JointEmbedding,
+    Ranks,
     SideEvidence,
     filter_known,
     find_evidence,
@@ -19,30 +21,19 @@ from dkge_dist.evaluation.link_prediction import (
 from dkge_dist.evidence.scores import Evidence, ScoredCandidates
 from dkge_dist.graph.topology import Topology
 from dkge_dist.graph.training_graph import TrainingGraph
+from dkge_dist.kernels.hashing import triple_hashes
 from dkge_dist.kernels.ranks import FilteredCandidates
 from dkge_dist.tables.table import joint_table
 from dkge_dist.types import ROW, Array, Triples
 
-SEED = 2
-"""Apart from the other random choices of a training."""
+STREAM = 2
+"""Of hashes, apart from those that other samples are drawn by."""
 
 
 class Validation:
     """What to rank. `rows` are the entities whose o* it needs, ascending; everything inside is an index into them."""
 
-    def __init__(
-        self,
-        triples: Triples,
-        known: Topology,
-        candidates: Array,
-        max_triples: int,
-        max_candidates: int,
-        rng: np.random.Generator,
-        evidence: Evidence | None = None,
-    ) -> None:
-        triples = triples.take(_sample(triples.count, max_triples, rng))
-        # Where nothing is ranked there are no candidates, and no o* is needed.
-        candidates = candidates[_sample(candidates.shape[0], max_candidates if triples.count else 0, rng)]
+    def __init__(self, triples: Triples, known: Topology, candidates: Array, evidence: Evidence | None = None) -> None:
         self.rows = np.unique(np.concatenate([triples.head, triples.tail, candidates])).astype(ROW)
         self.candidates = np.searchsorted(self.rows, candidates).astype(ROW)
         head, tail = (np.searchsorted(self.rows, column).astype(ROW) for column in (triples.head, triples.tail))
@@ -58,13 +49,23 @@ class Validation:
         triples: Triples,
         max_triples: int,
         max_candidates: int,
-        seed: int,
         evidence: Evidence | None = None,
-        stream: int = SEED,
+        stream: int = STREAM,
     ) -> Validation:
-        """A sample of held-out triples of a graph, the same for the same seed and stream of random numbers."""
-        rng = np.random.default_rng([seed, stream])
-        return Validation(triples, graph.topology, graph.entities, max_triples, max_candidates, rng, evidence)
+        """A sample of held-out triples. It follows from labels, so that two nights share nearly all of it."""
+        triples = triples.take(bottom_k(validation_hashes(graph, triples, stream), max_triples))
+        if not triples.count:
+            # Where nothing is ranked there are no candidates, and no o* is needed.
+            return Validation(triples, graph.topology, graph.entities[:0], evidence)
+        # Digests are hashes already; another stream orders them in another way.
+        priorities = graph.digests[0][graph.entities] ^ np.random.default_rng(stream).integers(2**64, dtype=np.uint64)
+        candidates = graph.entities[bottom_k(priorities, max_candidates)]
+        return Validation(triples, graph.topology, candidates, evidence)
+
+    @property
+    def sampled(self) -> Triples:
+        """The triples to rank, by rows of the graph."""
+        return Triples(self.rows[self.triples.head], self.triples.relation, self.rows[self.triples.tail])
 
     def _here(self, rows: Array) -> tuple[Array, Array]:
         """Which of some rows are in the sample (positions), and their indices. Indices rise with rows."""
@@ -85,16 +86,24 @@ class Validation:
         kept = side.candidates.take(here)
         return SideEvidence(ScoredCandidates(kept.indptr, indices, kept.scores), side.truth, side.near)
 
-    def measure(self, entities: Array, relations: Array) -> dict[str, float]:
-        """Metrics by o* of the entities `rows` and of all relations; none if there is nothing to rank."""
-        if not self.triples.count:
-            return {}
+    def rank(self, entities: Array, relations: Array) -> Ranks:
+        """Ranks by o* of the entities `rows` and of all relations."""
         embedding = JointEmbedding(joint_table(entities), relations, self.candidates)
-        return metrics(rank_filtered(embedding, self.triples, self.filtered, self.evidence).both)
+        return rank_filtered(embedding, self.triples, self.filtered, self.evidence)
+
+    def measure(self, entities: Array, relations: Array) -> dict[str, float]:
+        """Metrics of these ranks; none if there is nothing to rank."""
+        return metrics(self.rank(entities, relations).both) if self.triples.count else {}
 
 
-def _sample(count: int, wanted: int, rng: np.random.Generator) -> Array:
-    """Positions of a sample, ascending; all of them where there are no more than wanted."""
-    if count <= wanted:
-        return np.arange(count)
-    return np.sort(rng.choice(count, wanted, replace=False))
+def validation_hashes(graph: TrainingGraph, triples: Triples, stream: int = STREAM) -> Array:
+    """A hash of the labels of every triple: who is sampled, and under what name a version keeps its rank."""
+    entity, relation = graph.digests
+    return triple_hashes(stream, entity[triples.head], relation[triples.relation], entity[triples.tail])
+
+
+def bottom_k(hashes: Array, k: int) -> Array:
+    """Positions of the k smallest, ascending. One more or less in the set changes at most one of the sample."""
+    if hashes.shape[0] <= k:
+        return np.arange(hashes.shape[0])
+    return np.sort(np.argpartition(hashes, k)[:k])

@@ -1,38 +1,160 @@
-"""Does a night call for training from scratch? By the policy in `online.retrain_when`."""
+"""Does a model call for training from scratch? By the policy in `online.retrain_when`, and by what is no noise.
+
+Every update notes what its night found in its facts (`drift`). A decision reads the notes of two nights in succession:
+one night alone, however far off, may be a night of odd triples.
+"""
 
 from __future__ import annotations
 
-from dkge_dist.config import settings_of_model
-from dkge_dist.store.manifest import ModelManifest
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from dkge_dist.config import OnlineSettings
+from dkge_dist.evaluation.comparison import Estimate, PairedDifference, RankedTriples
+from dkge_dist.jobs.fidelity import ADDED, sampled_mrr
+from dkge_dist.jobs.report import Report
+from dkge_dist.store.manifest import BaselineEntry, ModelManifest, PartEntry
+from dkge_dist.store.models import load_arrays
 from dkge_dist.store.store import Store
 
 
-def lineage(store: Store, model: ModelManifest) -> list[ModelManifest]:
+def lineage(store: Store, model: ModelManifest) -> Iterator[ModelManifest]:
     """A model and those it was updated from, back to the one that was trained from scratch."""
-    line = [model]
-    while line[-1].model.parent is not None:
-        parent = store.manifest(line[-1].model.parent)
-        assert isinstance(parent, ModelManifest)
-        line.append(parent)
-    return line
+    yield model
+    while model.model.parent is not None:
+        parent = store.manifest(model.model.parent)
+        assert isinstance(parent, ModelManifest), "a model is updated from a model"
+        model = parent
+        yield model
 
 
-def due_by_count(store: Store, model: ModelManifest, retrain_when: str, every: int | None) -> str | None:
-    """Why the coming night is to be trained from scratch, if its number says so."""
-    if every is None:
+def nights(store: Store, model: ModelManifest) -> Iterator[ModelManifest]:
+    """The versions of a lineage that learnt a night, newest first; others only fold deltas."""
+    return (version for version in lineage(store, model) if version.model.facts.get("origin") == "online")
+
+
+def nights_since_training(store: Store, model: ModelManifest) -> Iterator[ModelManifest]:
+    """The nights of a model since it was last trained, newest first. A training that was set aside counts too."""
+    since = model.model.baseline
+    for night in nights(store, model):
+        if night.model.baseline is not None and night.model.baseline != since:
+            return
+        yield night
+
+
+def training_set_aside(store: Store, model: ModelManifest) -> ModelManifest | None:
+    """The newest training that a night did of a model's snapshot after it: it did not take over, or was rolled back."""
+    head = store.head()
+    assert head is not None, "a store with a model has a head"
+    for number in range(head.version, model.version, -1):
+        other = store.manifest(number)
+        if (
+            isinstance(other, ModelManifest)
+            and other.model.snapshot == model.model.snapshot
+            # Only a night gives a reason: what a user tries by hand says nothing about the policy.
+            and "why" in other.model.facts
+            and number not in head.current.cleared
+        ):
+            return other
+    return None
+
+
+def baseline_after(store: Store, parent: ModelManifest) -> BaselineEntry:
+    """The training that an update of `parent` is compared with.
+
+    That is its ancestor that was trained from scratch, or a later training that was set aside: it says what training
+    reaches on the graph as it is now. Otherwise a graph that became harder would be trained again and again.
+    """
+    set_aside = training_set_aside(store, parent)
+    if set_aside is None and parent.model.baseline is not None:
+        return parent.model.baseline
+    *_, trained = lineage(store, parent)
+    trained = set_aside or trained
+    return BaselineEntry(version=trained.version, validation=trained.model.validation)
+
+
+def load_ranked(store: Store, part: PartEntry | None) -> RankedTriples | None:
+    """The ranks of validation triples that a version keeps; None of one that keeps none."""
+    return RankedTriples.from_arrays(load_arrays(store, part)) if part is not None else None
+
+
+def find_drift(since: int, before: RankedTriples | None, now: RankedTriples | None, fidelity: Report) -> Report:
+    """What a night found, as its version notes it. None stands for what cannot be told, or for too few triples."""
+    return {
+        "since": since,
+        "mrr_drop": mrr_drop(now.since(before) if now is not None and before is not None else None),
+        "added_mrr": added_mrr(sampled_mrr(fidelity, ADDED)),
+    }
+
+
+def mrr_drop(fallen: PairedDifference | None) -> Report | None:
+    """How far validation MRR fell, in percent, with the 99% interval."""
+    if fallen is None or not fallen.change.can_be_told:
         return None
-    nights = sum(ancestor.model.facts.get("origin") == "online" for ancestor in lineage(store, model))
-    return f"{retrain_when}: this is night {nights + 1} since the last training" if nights + 1 >= every else None
+    change, share = fallen.change, -100 / fallen.before
+    return {
+        "before": fallen.before,
+        "now": fallen.now,
+        "percent": share * change.mean,
+        "low": share * change.high,
+        "high": share * change.low,
+        "triples": change.triples,
+    }
 
 
-def due_by_drop(store: Store, model: ModelManifest) -> str | None:
-    """Why a model is to be trained from scratch, if it lost too much since its ancestor that was."""
-    online = settings_of_model(model.model.settings).online
-    limit = online.retrain_policy.mrr_drop
-    if limit is None:
+def added_mrr(added: Estimate | None) -> Report | None:
+    """MRR of what a night added, with the 99% interval."""
+    if added is None or not added.can_be_told:
         return None
-    before, now = lineage(store, model)[-1].model.metrics.get("mrr"), model.model.metrics.get("mrr")
-    if not before or now is None:
-        return None
-    drop = 100 * (1 - now / before)
-    return f"{online.retrain_when}: validation MRR fell by {drop:.1f}%" if drop > limit else None
+    return {"mrr": added.mean, "low": added.low, "high": added.high, "triples": added.triples}
+
+
+class DriftDecision(NamedTuple):
+    """What the night of a model found, why training from scratch is due (None: it is not), and whether to do it."""
+
+    found: Report | None
+    why: str | None
+    trains: bool
+
+
+def decide(store: Store, model: ModelManifest, online: OnlineSettings) -> DriftDecision:
+    """Is a model due to be trained from scratch? Not if it was already, and that training was set aside."""
+    policy = online.retrain_policy
+    both = [night.model.facts.get("drift") for night in islice(nights_since_training(store, model), 2)]
+    found = both[0] if both else None
+    if training_set_aside(store, model) is not None:
+        return DriftDecision(found, None, False)
+    drifted = drift_of_nights(both, policy.mrr_drop, policy.added_mrr)
+    due = _due_by_count(store, model, policy.nights)
+    return DriftDecision(
+        found, "; ".join(drifted + due) or None, bool(due) or (bool(drifted) and online.on_drift == "train")
+    )
+
+
+def drift_of_nights(found: list[Report | None], max_drop: float | None, min_added: float | None) -> list[str]:
+    """What this night and the one before it both found, in words. Limits are those of now; None asks for nothing."""
+    told = [night for night in found if night is not None]
+    if len(told) < 2:
+        return []
+    reasons = []
+    drops, added = ([night[name] for night in told] for name in ("mrr_drop", "added_mrr"))
+    if max_drop is not None and all(drop and drop["percent"] > max_drop and drop["low"] > 0 for drop in drops):
+        drop, since = drops[0], told[0]["since"]
+        interval = f"99%: {drop['low']:.1f}% to {drop['high']:.1f}%, {drop['triples']:,} triples"
+        fell = f"validation MRR fell by {drop['percent']:.1f}% since version {since} ({interval})"
+        reasons.append(f"mrr_drop > {max_drop:g}%: {fell}, on two nights in succession")
+    if min_added is not None and all(mrr and mrr["high"] < min_added for mrr in added):
+        mrr = added[0]
+        interval = f"99%: {mrr['low']:.3f} to {mrr['high']:.3f}, {mrr['triples']:,} triples"
+        is_low = f"the MRR of added triples is {mrr['mrr']:.3f} ({interval})"
+        reasons.append(f"added_mrr < {min_added:g}: {is_low}, on two nights in succession")
+    return reasons
+
+
+def _due_by_count(store: Store, model: ModelManifest, every: int | None) -> list[str]:
+    """After so many nights since the last training, this one included."""
+    count = sum(1 for _ in nights_since_training(store, model)) if every is not None else 0
+    if every is None or count < every:
+        return []
+    return [f"every {every} nights: this is night {count} since the last training"]

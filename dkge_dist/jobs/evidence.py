@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from dkge_dist.config import Settings, settings_of_model
-from dkge_dist.evaluation.validation import Validation
-from dkge_dist.evidence.fitting import validation_half
 from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.evidence.stored import evidence_of
 from dkge_dist.evidence.surroundings import triples_around
 from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.graph.topology import Topology
-from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.store.models import load_arrays
-from dkge_dist.tables.table import Tables
-from dkge_dist.types import ROW, Field, Split
+from dkge_dist.types import Split
 
 if TYPE_CHECKING:
     from dkge_dist.jobs.opened import OpenedModel
@@ -45,18 +39,3 @@ def open_evidence(opened: OpenedModel, asked: Questions | None = None) -> Eviden
         train = triples_around(train, digest, asked.entity, limits)
     topology = Topology.of(train, digest.shape[0])
     return evidence_of(load_arrays(opened.store, part), topology, digest, limits)
-
-
-def measure_validation(
-    graph: TrainingGraph, tables: Tables, settings: Settings, evidence: Evidence | None
-) -> dict[str, float]:
-    """Validation of a model that was learnt, from scratch or online: measured alike, so that drift can be told."""
-    train = settings.train
-    triples = validation_half(graph) if evidence is not None else graph.valid
-    validation = Validation.of(graph, triples, train.valid_triples, train.valid_candidates, settings.seed, evidence)
-    every = np.arange(graph.relation_rows, dtype=ROW)
-    joint = [
-        table.pull({Field.JOINT: rows})[Field.JOINT]
-        for table, rows in zip(tables, (validation.rows, every), strict=True)
-    ]
-    return validation.measure(*joint)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dkge_dist.evaluation.comparison import Estimate, weighted
 from dkge_dist.evaluation.fidelity import NightTriples, measure_groups, measure_night, night_triples
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.graph.diff import Diff
@@ -26,6 +27,10 @@ SAMPLE = 500
 """Triples of a group in the report of a night."""
 STREAM = 13
 """Of random numbers, apart from the other streams of a seed."""
+
+ADDED = ("added_existing", "added_emerging")
+DELETED = ("deleted",)
+"""Groups of triples that a night changed."""
 
 
 @dataclass(frozen=True)
@@ -98,12 +103,35 @@ def _before(store: Store, runtime: Runtime, parent: ModelManifest, night: NightT
 def sampled_fidelity(
     graph: TrainingGraph, snapshot: Snapshot, diff: Diff, tables: Tables, evidence: Evidence | None, candidates: int
 ) -> Report:
-    """Of at most 500 triples a group against so many entities: the cost follows the change."""
+    """Of at most 500 triples a group against so many entities: the cost follows the change.
+
+    `of` says how many triples of a kind the night has.
+    """
     seed = graph.sampling.seed
     rng = np.random.default_rng([seed, STREAM])
-    night = night_triples(diff, graph.train, graph.topology, snapshot, seed).sampled(SAMPLE, rng)
+    every = night_triples(diff, graph.train, graph.topology, snapshot, seed)
+    night = every.sampled(SAMPLE, rng)
     embedding = joint_embedding(tables, snapshot)
     if embedding.candidates.shape[0] > candidates:
         drawn = rng.choice(embedding.candidates.shape[0], candidates, replace=False)
         embedding = embedding.among(embedding.candidates[np.sort(drawn)])
-    return {**measure_night(embedding, night, graph.topology, evidence), "sampled": True}
+    report = measure_night(embedding, night, graph.topology, evidence)
+    for name in (*ADDED, *DELETED):
+        report[name]["of"] = every.groups()[name].count
+    return {**report, "sampled": True}
+
+
+def sampled_mrr(report: Report, names: tuple[str, ...]) -> Estimate | None:
+    """MRR of some groups together in a sampled report, as users get it: with evidence where there is some.
+
+    Groups weigh as many triples as the night has of them. None if there are none, or their errors were not kept.
+    """
+    groups = [report[name] for name in names if report[name]["triples"]]
+    found = [group.get("with_evidence") or group["vectors"] for group in groups]
+    if not groups or any("mrr_error" not in values for values in found):
+        return None
+    estimates = [
+        Estimate(values["mrr"], values["mrr_error"], group["triples"])
+        for group, values in zip(groups, found, strict=True)
+    ]
+    return weighted(estimates, [group["of"] for group in groups])

@@ -1,5 +1,6 @@
-"""Every night: ingest, learn online (or from scratch, if the drift policy says so), evaluate. Idempotent.
+"""Every night: ingest, learn online (and from scratch, if the drift policy says so), evaluate. Idempotent.
 
+A training comes after the update: it may take days, and may turn out worse.
 The store is opened once, and what a step holds in memory is handed to the next: the diff and both snapshots from ingest
 to the update, the tables from the update to the evaluation.
 """
@@ -12,13 +13,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dkge_dist.config import Settings, load_settings, settings_of_model
+from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.sources.base import Source
-from dkge_dist.jobs.drift import due_by_count, due_by_drop
+from dkge_dist.jobs.drift import DriftDecision, decide
 from dkge_dist.jobs.evaluate import evaluate_splits
+from dkge_dist.jobs.fidelity import night_began
 from dkge_dist.jobs.ingest import ingest
 from dkge_dist.jobs.opened import OpenedModel, joint_embedding
 from dkge_dist.jobs.published import PublishedModel
 from dkge_dist.jobs.report import Report, seconds_since
+from dkge_dist.jobs.takeover import Rival
 from dkge_dist.jobs.train import TrainRequest, trained
 from dkge_dist.jobs.update import SnapshotChange, load_change, updated
 from dkge_dist.runtime import Monitor, Runtime
@@ -51,32 +55,56 @@ def nightly(
     current = store.current_snapshot()
     assert current is not None, "a snapshot was just ingested"
     model = store.current_model()
-    drifted = None
-    if model is not None and model.model.snapshot == current.version:
-        # A training that drift asked for and that was stopped is taken up again.
-        drifted = due_by_drop(store, model)
-        if drifted is None:
-            nothing = {"decision": "nothing new to learn", "unchanged": True}
-            return {**report, "version": model.version, **nothing, "seconds": seconds_since(began)}
-    night = _Night(store, runtime, ingested, current, monitor)
-    with runtime.session():
-        if model is None:
-            decision = "there was no model yet"
-            settings = load_settings(learn_options.config, learn_options.words)
-            report |= night.train(settings, {"origin": "scratch", "preset": "default"})
-        else:
-            start = store.find_model(learn_options.since_version)
-            settings = settings_of_model(start.model.settings, learn_options.config, learn_options.words)
-            every = settings.online.retrain_policy.nights
-            why = drifted or due_by_count(store, start, settings.online.retrain_when, every)
-            if why is None:
-                learnt, why = night.update(start, settings)
+    if model is None:
+        settings = load_settings(learn_options.config, learn_options.words)
+        with runtime.session():
+            night = _Night(store, runtime, ingested, current, monitor)
+            report |= night.train(settings, {"origin": "scratch", "preset": "default"}, None)
+        told: Report = {"decision": "there was no model yet"}
+    else:
+        is_learnt = model.model.snapshot == current.version
+        start = model if is_learnt else store.find_model(learn_options.since_version)
+        settings = settings_of_model(start.model.settings, learn_options.config, learn_options.words)
+        decision = decide(store, model, settings.online) if is_learnt else None
+        if decision is not None and not decision.trains:
+            told = _told(store, decision, "nothing new to learn")
+            return {**report, "version": model.version, **told, "unchanged": True, "seconds": seconds_since(began)}
+        with runtime.session():
+            night = _Night(store, runtime, ingested, current, monitor)
+            if decision is None:
+                learnt, model = night.update(start, settings)
                 report |= learnt
-            if why is not None:
-                report |= night.train(settings, {"origin": "scratch", "why": why})
-            decision = why or "updated online"
+                decision = decide(store, model, settings.online)
+            told = _told(store, decision, "updated online")
+            # One that was stopped is taken up again: what its night found is kept with the version.
+            if decision.trains:
+                report |= night.retrain(model, settings, told["decision"])
+                told |= _told_of_training(store, model, report["train"])
     version = store.find_model().version
-    return {**report, "decision": decision, "version": version, "unchanged": False, "seconds": seconds_since(began)}
+    return {**report, **told, "version": version, "unchanged": False, "seconds": seconds_since(began)}
+
+
+def _told(store: Store, decision: DriftDecision, done: str) -> Report:
+    """What was found and decided. Whoever is not to train is told what to run."""
+    told: Report = {"decision": decision.why if decision.trains else done}
+    if decision.found is not None:
+        told["drift"] = {**decision.found, "due": decision.why}
+    if decision.why is not None and not decision.trains:
+        told["decision"] = f"{done}; training from scratch is due: {decision.why}"
+        told["warning"] = f"{decision.why}; `dkge train {store}` trains from scratch"
+    return told
+
+
+def _told_of_training(store: Store, model: ModelManifest, report: Report) -> Report:
+    """Whether a training took over from the model that was learnt online."""
+    if report["comparison"]["takes_over"]:
+        return {}
+    version, worse = report["version"], "; ".join(report["comparison"]["worse"])
+    kept = f"version {version} was trained from scratch and does not take over from version {model.version}: {worse}"
+    return {
+        "decision": f"{report['why']}; version {model.version} stays current",
+        "warning": f"{kept}; `dkge rollback {store} {version}` makes it current",
+    }
 
 
 class _Night:
@@ -90,19 +118,27 @@ class _Night:
         self.is_fresh = not ingested.unchanged and ingested.manifest.version == current.version
         self.snapshot = ingested.snapshot if self.is_fresh else store.snapshot(current)
         self.names = ingested.names if self.is_fresh else store.dictionaries(current)
+        self.learnt: Diff | None = None
 
-    def train(self, settings: Settings, facts: dict[str, str]) -> Report:
-        """Train from scratch, then evaluate."""
-        request = TrainRequest(self.current, self.snapshot, self.names, settings, facts)
+    def update(self, start: ModelManifest, settings: Settings) -> tuple[Report, ModelManifest]:
+        """Learn online, then evaluate."""
+        change = self._change(start)
+        with updated(self.store, self.runtime, change, settings, self.monitor) as done:
+            self.learnt = change.diff
+            return {"update": done.report, "evaluate": self._evaluate(done)}, done.manifest
+
+    def retrain(self, model: ModelManifest, settings: Settings, why: str) -> Report:
+        """Train from scratch what was learnt online. It takes over unless it is worse."""
+        diff = self.learnt or self.store.diff(night_began(self.store, model), self.current)
+        return self.train(settings, {"origin": "scratch", "why": why}, Rival.of(self.store, model, diff))
+
+    def train(self, settings: Settings, facts: dict[str, str], rival: Rival | None) -> Report:
+        """Train from scratch, then evaluate what took over."""
+        request = TrainRequest(self.current, self.snapshot, self.names, settings, facts, rival=rival)
         with trained(self.store, self.runtime, request, self.monitor) as done:
+            if rival is not None and not done.report["comparison"]["takes_over"]:
+                return {"train": done.report}
             return {"train": done.report, "evaluate": self._evaluate(done)}
-
-    def update(self, start: ModelManifest, settings: Settings) -> tuple[Report, str | None]:
-        """Learn online, then evaluate, unless the model is to be trained from scratch after all: why it is."""
-        with updated(self.store, self.runtime, self._change(start), settings, self.monitor) as done:
-            why = due_by_drop(self.store, done.manifest)
-            evaluated = self._evaluate(done) if why is None else {}
-            return {"update": done.report, "evaluate": evaluated}, why
 
     def _change(self, start: ModelManifest) -> SnapshotChange:
         """The change that was just ingested, if the model is of the snapshot before it; else read from the store."""

@@ -15,21 +15,26 @@ import numpy as np
 
 from dkge_dist.config import Settings
 from dkge_dist.evidence.fitting import EvidenceFitting, validation_half
+from dkge_dist.evidence.scores import Evidence
 from dkge_dist.evidence.stored import to_arrays
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.training_graph import TrainingGraph
-from dkge_dist.jobs.evidence import measure_validation, walk_limits
+from dkge_dist.jobs.evidence import walk_limits
+from dkge_dist.jobs.fidelity import sampled_fidelity
 from dkge_dist.jobs.graphs import training_graph
 from dkge_dist.jobs.opened import joint_embedding
 from dkge_dist.jobs.published import PublishedModel
 from dkge_dist.jobs.report import Report, seconds_since
+from dkge_dist.jobs.takeover import Rival, compare
+from dkge_dist.jobs.validation import measure_validation
 from dkge_dist.learning.batches import EvidenceOffsets
 from dkge_dist.runtime import Monitor, Runtime
-from dkge_dist.store.manifest import SnapshotManifest
+from dkge_dist.store.manifest import ModelManifest, SnapshotManifest
 from dkge_dist.store.models import ModelMetadata, publish_model, save_model
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import block_rows
+from dkge_dist.tables.table import Tables
 from dkge_dist.training.checkpoints import Checkpoints
 from dkge_dist.training.progress import TrainProgress
 from dkge_dist.training.worker import TrainJob, TrainResult, train_spec
@@ -49,7 +54,10 @@ class TrainOptions:
 
 @dataclass(frozen=True)
 class TrainRequest:
-    """What to train, with settings that are settled; `facts` are what the version says of its origin."""
+    """What to train, with settings that are settled; `facts` are what the version says of its origin.
+
+    `rival` is the current model of the same snapshot, to be compared with.
+    """
 
     manifest: SnapshotManifest
     snapshot: Snapshot
@@ -57,6 +65,7 @@ class TrainRequest:
     settings: Settings
     facts: dict[str, Any]
     options: TrainOptions = TrainOptions()
+    rival: Rival | None = None
 
 
 def train(
@@ -72,10 +81,25 @@ def train(
     manifest = store.find_snapshot(snapshot) if snapshot else store.current_snapshot()
     if manifest is None:
         raise DkgeError(f"{store}: holds no snapshot yet; `dkge ingest {store} SOURCE` brings one")
-    names = store.dictionaries(manifest)
-    request = TrainRequest(manifest, store.snapshot(manifest), names, settings, facts, options)
+    names, current = store.dictionaries(manifest), store.current_model()
+    is_rival = current is not None and current.model.snapshot == manifest.version
+    rival = Rival.of(store, current) if current is not None and is_rival else None
+    request = TrainRequest(manifest, store.snapshot(manifest), names, settings, facts, options, rival)
     with trained(store, runtime, request, monitor) as done:
-        return done.report
+        if rival is None or not (worse := done.report["comparison"]["worse"]):
+            return done.report
+        told = f"version {done.manifest.version} is measurably worse than version {rival.version}: {'; '.join(worse)}"
+        back = f"`dkge rollback {store} {_way_back(store, done.manifest, rival.version)}` goes back"
+        return {**done.report, "warning": f"{told}; {back}"}
+
+
+def _way_back(store: Store, published: ModelManifest, model: int) -> int:
+    """The version to roll back to for a model: with the snapshot of now, which may have been ingested meanwhile."""
+    for number in range(published.version - 1, model, -1):
+        state = store.state_at(number)
+        if (state.model, state.snapshot) == (model, published.current.snapshot):
+            return number
+    return model
 
 
 @contextmanager
@@ -101,17 +125,23 @@ def trained(store: Store, runtime: Runtime, request: TrainRequest, monitor: Moni
             monitor.progress(1.0, "writing the model")
             result: TrainResult = run.result
             facts = {**request.facts, **_run_facts(result.progress), **result.facts, **run.facts}
-            valid, evidence = result.progress.best, None
+            evidence = None
             if fitting is not None:
                 facts["evidence_fitted_on"] = fitting.fitted_on
                 evidence = fitting.fitted(joint_embedding(run.tables, request.snapshot).distances)
-                valid = measure_validation(graph, run.tables, settings, evidence)
+            valid, ranked = measure_validation(graph, run.tables, settings, evidence)
+            facts |= _fidelity(request, graph, run.tables, evidence)
+            comparison = compare(request.rival, ranked, facts.get("fidelity")) if request.rival is not None else None
+            takes_over = comparison is None or comparison["takes_over"]
+            if comparison is not None and not takes_over:
+                facts["why"] = f"{facts['why']}; does not take over: {'; '.join(comparison['worse'])}"
             metadata = ModelMetadata(
                 settings.model_dump(mode="json"),
                 valid,
                 facts,
                 result.progress.history,
                 to_arrays(evidence) if evidence is not None else None,
+                ranked.to_arrays() if ranked is not None else None,
             )
             with store.storage.staging() as staging:
                 tables = (
@@ -119,12 +149,13 @@ def trained(store: Store, runtime: Runtime, request: TrainRequest, monitor: Moni
                     run.tables.relations.save(staging, block_rows(job.graph.relation_rows)),
                 )
                 entry = save_model(staging, manifest.version, tables, result.dense, metadata)
-                published = publish_model(store, entry, seconds_since(began))
+                published = publish_model(store, entry, seconds_since(began), takes_over=takes_over)
             training.remove()
             report = {
                 "version": published.version,
                 "snapshot": manifest.snapshot.name,
                 **facts,
+                "comparison": comparison,
                 "best_valid": valid.get(settings.train.early_stopping_metric),
                 "valid": valid,
                 "resumed": last is not None,
@@ -143,6 +174,14 @@ def _job(graph: TrainingGraph, settings: Settings, fitting: EvidenceFitting | No
         return TrainJob(graph, settings, folder, graph.valid)
     offsets = EvidenceOffsets.of(fitting.graph, graph.train, settings.evidence.offset)
     return TrainJob(graph, settings, folder, validation_half(graph), offsets)
+
+
+def _fidelity(request: TrainRequest, graph: TrainingGraph, tables: Tables, evidence: Evidence | None) -> Report:
+    """What a model knows of the night that it is compared on."""
+    if request.rival is None or request.rival.night is None:
+        return {}
+    sizes = (evidence, request.settings.online.valid_candidates)
+    return {"fidelity": sampled_fidelity(graph, request.snapshot, request.rival.night, tables, *sizes)}
 
 
 def _run_facts(progress: TrainProgress) -> dict[str, Any]:

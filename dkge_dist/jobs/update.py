@@ -20,11 +20,13 @@ from dkge_dist.evidence.walks import GraphEvidence
 from dkge_dist.graph.affected import find_affected
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.snapshot import Snapshot
-from dkge_dist.jobs.evidence import measure_validation, walk_limits
+from dkge_dist.jobs.drift import baseline_after, find_drift, load_ranked
+from dkge_dist.jobs.evidence import walk_limits
 from dkge_dist.jobs.fidelity import sampled_fidelity
 from dkge_dist.jobs.graphs import training_graph
 from dkge_dist.jobs.published import PublishedModel
 from dkge_dist.jobs.report import FINE, Report, seconds_since
+from dkge_dist.jobs.validation import measure_validation
 from dkge_dist.learning.batches import BatchMaker, NegativeSampling
 from dkge_dist.learning.contexts import EntityContexts, RelationContexts
 from dkge_dist.learning.machine import use_machine
@@ -46,10 +48,10 @@ from dkge_dist.store.models import (
 )
 from dkge_dist.store.store import Store
 from dkge_dist.tables.table import Table, Tables
-from dkge_dist.types import Array, DkgeError, Split
+from dkge_dist.types import Array, DkgeError, Split, Triples
 
 ONLINE_VALIDATION = 3
-"""Stream of random numbers of the validation sample while an update learns."""
+"""Stream of hashes of the validation sample while an update learns: another one than it is measured on."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,8 @@ def updated(
     began = time.monotonic()
     night = Night(change, settings)
     evidence = _evidence_after(store, night)
+    baseline = baseline_after(store, change.parent)
+    trained = load_ranked(store, baseline.validation)
     report = night.report(runtime.shards)
     rows = (night.graph.entity_rows, night.graph.relation_rows)
     loading = time.monotonic()
@@ -186,10 +190,11 @@ def updated(
         report["plan_seconds"] = night.plan_seconds
         learning = time.monotonic()
         done = _learn(night, tables, model, evidence, monitor)
-        metrics = measure_validation(night.graph, tables, settings, evidence)
+        metrics, ranked = measure_validation(night.graph, tables, settings, evidence)
         report |= {"epochs": done.epochs, "learn_seconds": seconds_since(learning, FINE), "valid": metrics}
         sizes = (evidence, settings.online.valid_candidates)
         report["fidelity"] = sampled_fidelity(night.graph, change.target, change.diff, tables, *sizes)
+        report["drift"] = find_drift(baseline.version, trained, ranked, report["fidelity"])
         publishing = time.monotonic()
         with store.storage.staging() as staging:
             deltas = (
@@ -203,9 +208,17 @@ def updated(
                 **counted,
                 "shards_touched": report["shards_touched"],
                 "fidelity": report["fidelity"],
+                "drift": report["drift"],
             }
-            kept = to_arrays(evidence) if evidence is not None else None
-            metadata = ModelMetadata(settings.model_dump(mode="json"), metrics, facts, done.history, kept)
+            metadata = ModelMetadata(
+                settings.model_dump(mode="json"),
+                metrics,
+                facts,
+                done.history,
+                to_arrays(evidence) if evidence is not None else None,
+                ranked.to_arrays() if ranked is not None else None,
+                baseline,
+            )
             entry = save_update(staging, change.parent, change.target_manifest.version, rows, deltas, metadata)
             published = publish_model(store, entry, seconds_since(began), change.current)
         report |= {"publish_seconds": seconds_since(publishing, FINE), "bytes_written": staging.written}
@@ -290,7 +303,10 @@ def _learn(night: Night, tables: Tables, model: Dkge, evidence: Evidence | None,
     relations = OnlineObjects(model.relation, tables.relations, relation_contexts, graph.topology, plan.relations)
     negatives = NegativeSampling.of(graph, train.sampler, online.negatives or train.negatives, train.logq_correction)
     own_negative = graph.loopless_relations if train.own_negative else None
-    held_out = validation_half(graph) if evidence is not None else graph.valid
+    held_out = Triples.empty()
+    if online.epochs_over == "affected":
+        # Epochs over what changed do not ask validation.
+        held_out = validation_half(graph) if evidence is not None else graph.valid
     sizes = (online.valid_triples, online.valid_candidates)
     updater = Updater(
         plan,
@@ -305,7 +321,7 @@ def _learn(night: Night, tables: Tables, model: Dkge, evidence: Evidence | None,
             deleted=plan.deleted,
             own_negative=own_negative,
         ),
-        Validation.of(graph, held_out, *sizes, settings.seed, stream=ONLINE_VALIDATION),
+        Validation.of(graph, held_out, *sizes, stream=ONLINE_VALIDATION),
         Loss(train.loss, train.margin),
         online,
         settings.seed,

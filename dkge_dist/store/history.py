@@ -26,7 +26,7 @@ def rollback(store: Store, to: int) -> RollbackManifest:
     head = store.head()
     if head is None or to not in store.versions():
         raise StoreError(f"{store}: no version {to}")
-    earlier = store.manifest(to).current
+    earlier = store.state_at(to)
     for needed in (earlier.snapshot, earlier.model):
         if needed in head.current.cleared:
             raise StoreError(f"{store}: version {needed}, current at {to}, was cleared away by `dkge gc`")

@@ -111,12 +111,22 @@ TablesEntry = Annotated[dict[Annotated[Field, Strict(False)], TableEntry], After
 """All tables of entities, or of relations."""
 
 
+class BaselineEntry(Entry):
+    """The training that an updated model is compared with: its version, and its ranks of validation triples.
+
+    They are named here too, because that version may be cleared away.
+    """
+
+    version: Count
+    validation: PartEntry | None
+
+
 class ModelEntry(Entry):
     """What was learnt from one snapshot: tables of entities and relations, and dense parameters.
 
     `snapshot` and `parent` are version numbers: of the snapshot, and of the model that this one was updated from.
-    `evidence` holds its weights and counts, None where it was learnt without. `updates` counts the updates since the
-    tables were last written in full.
+    `evidence` holds its weights and counts, None where it was learnt without. `validation` holds the rank of every
+    validation triple of a sample. `updates` counts the updates since the tables were last written in full.
     """
 
     snapshot: Count
@@ -129,6 +139,8 @@ class ModelEntry(Entry):
     metrics: dict[str, float]
     facts: dict[str, Any]
     evidence: PartEntry | None = None
+    validation: PartEntry | None = None
+    baseline: BaselineEntry | None = None
     updates: Count = 0
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
-from dkge_dist.store.manifest import ModelEntry, ModelManifest, PartEntry, TableEntry
+from dkge_dist.store.manifest import BaselineEntry, ModelEntry, ModelManifest, PartEntry, TableEntry
 from dkge_dist.store.storage import Staging, StoreError
 from dkge_dist.store.store import NumberTakenError, Store
 from dkge_dist.store.tables import block_rows, load_table, save_bytes, save_delta, save_table
@@ -28,13 +28,18 @@ COMPACT_FROM_ROWS = 1024
 
 @dataclass(frozen=True)
 class ModelMetadata:
-    """What comes with a model: settings, validation metrics, facts of the run, metrics by epoch, evidence as arrays."""
+    """What comes with a model: settings, validation metrics, facts of the run, metrics by epoch.
+
+    As arrays: evidence, and the ranks of validation triples. `baseline`: the training that an update is compared with.
+    """
 
     settings: dict[str, Any]
     metrics: dict[str, float]
     facts: dict[str, Any]
     history: list[dict[str, Any]]
     evidence: dict[str, Array] | None = None
+    validation: dict[str, Array] | None = None
+    baseline: BaselineEntry | None = None
 
 
 def save_small(staging: Staging, values: Mapping[Field, Array]) -> Tables:
@@ -53,7 +58,8 @@ def save_model(
         entities=tables[0],
         relations=tables[1],
         dense=_save_arrays(staging, dense),
-        evidence=_save_arrays(staging, about.evidence) if about.evidence is not None else None,
+        evidence=_save_optional(staging, about.evidence),
+        validation=_save_optional(staging, about.validation),
         history=_save_history(staging, about.history),
         metrics=about.metrics,
         facts=about.facts,
@@ -63,6 +69,10 @@ def save_model(
 def _save_arrays(staging: Staging, arrays: dict[str, Array]) -> PartEntry:
     compact = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     return save_bytes(staging, safetensors.numpy.save(compact), len(arrays))
+
+
+def _save_optional(staging: Staging, arrays: dict[str, Array] | None) -> PartEntry | None:
+    return _save_arrays(staging, arrays) if arrays is not None else None
 
 
 def _save_history(staging: Staging, history: list[dict[str, Any]]) -> PartEntry:
@@ -88,7 +98,9 @@ def save_update(
         entities=tables[0],
         relations=tables[1],
         dense=parent.model.dense,
-        evidence=_save_arrays(staging, about.evidence) if about.evidence is not None else None,
+        evidence=_save_optional(staging, about.evidence),
+        validation=_save_optional(staging, about.validation),
+        baseline=about.baseline,
         history=_save_history(staging, about.history),
         metrics=about.metrics,
         facts=about.facts,
@@ -134,15 +146,18 @@ class ModelReplacedError(StoreError):
     """Another model became current while this one was learnt from the one before."""
 
 
-def publish_model(store: Store, entry: ModelEntry, seconds: float, instead_of: int | None = None) -> ModelManifest:
+def publish_model(
+    store: Store, entry: ModelEntry, seconds: float, instead_of: int | None = None, takes_over: bool = True
+) -> ModelManifest:
     """Make a saved model the next version, on top of whatever was published while it was learnt.
 
-    A model that was updated from another replaces `instead_of`: the one that was current when the update began.
+    A model that was updated from another replaces `instead_of`: the one that was current when the update began. What is
+    current stays so if the model does not take over.
     """
     while True:
         head = store.head()
         assert head is not None, "a snapshot was learnt, so there is a version"
-        gone = [number for number in (entry.snapshot, entry.parent) if number in head.current.cleared]
+        gone = [number for number in _stands_on(entry) if number in head.current.cleared]
         if gone:
             raise StoreError(
                 f"{store}: version {gone[0]}, which this model stands on, was cleared away meanwhile by "
@@ -153,7 +168,7 @@ def publish_model(store: Store, entry: ModelEntry, seconds: float, instead_of: i
                 f"{store}: version {head.current.model} became current while version {instead_of} was being updated; "
                 "nothing was changed"
             )
-        current = head.current.model_copy(update={"model": head.version + 1})
+        current = head.current.model_copy(update={"model": head.version + 1}) if takes_over else head.current
         manifest = ModelManifest(**store.following(head, seconds), current=current, model=entry)
         try:
             store.publish(manifest)
@@ -163,8 +178,17 @@ def publish_model(store: Store, entry: ModelEntry, seconds: float, instead_of: i
         return manifest
 
 
+def _stands_on(entry: ModelEntry) -> list[int | None]:
+    """Versions whose parts a model names, and no other version that is kept for it."""
+    needed = [entry.snapshot, entry.parent]
+    if entry.baseline is not None and entry.parent is not None and entry.baseline.version > entry.parent:
+        # An older one is that of the parent, which names the same part.
+        needed.append(entry.baseline.version)
+    return needed
+
+
 def load_arrays(store: Store, part: PartEntry) -> dict[str, Array]:
-    """Arrays by name: dense parameters, or evidence."""
+    """Arrays by name: dense parameters, evidence, or ranks of validation triples."""
     path = store.storage.part_path(part.part)
     try:
         tensors: dict[str, Array] = safetensors.numpy.load(path.read_bytes())
@@ -185,7 +209,8 @@ def check_model(store: Store, entry: ModelEntry) -> list[str]:
             wrong = np.flatnonzero(~np.isfinite(load_table(store.storage, table)).all(1))
             if wrong.shape[0]:
                 problems.append(f"{field} vector of {noun} row {wrong[0]} is not finite (and {len(wrong) - 1} others)")
-    load_arrays(store, entry.dense)
-    if entry.evidence is not None:
-        load_arrays(store, entry.evidence)
+    compared = entry.baseline.validation if entry.baseline is not None else None
+    for part in (entry.dense, entry.evidence, entry.validation, compared):
+        if part is not None:
+            load_arrays(store, part)
     return problems

@@ -18,7 +18,15 @@ from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.kernels.triples import contains
-from dkge_dist.store.manifest import FORMAT, Manifest, ModelManifest, SegmentEntry, SnapshotManifest, parse_manifest
+from dkge_dist.store.manifest import (
+    FORMAT,
+    CurrentEntry,
+    Manifest,
+    ModelManifest,
+    SegmentEntry,
+    SnapshotManifest,
+    parse_manifest,
+)
 from dkge_dist.store.parts import load_base, load_change, load_segment
 from dkge_dist.store.storage import MissingError, StoreError, open_storage
 from dkge_dist.store.trainings import Trainings
@@ -150,6 +158,12 @@ class Store:
         head = self.head()
         return self.model_manifest(head.current.model) if head and head.current.model is not None else None
 
+    def state_at(self, number: int) -> CurrentEntry:
+        """What was current at a version. One that brings a model stands for that, also if it did not take over."""
+        manifest = self.manifest(number)
+        is_model = isinstance(manifest, ModelManifest)
+        return manifest.current.model_copy(update={"model": number}) if is_model else manifest.current
+
     def snapshots(self) -> Iterator[SnapshotManifest]:
         """All snapshots, newest first."""
         found = (self.manifest(number) for number in reversed(self.versions()))
@@ -180,22 +194,22 @@ class Store:
         """
         numbers = self.versions()
         if name is None:
-            at = numbers[-1] if numbers else None
+            model = self.manifest(numbers[-1]).current.model if numbers else None
         elif name.isdecimal() and int(name) in numbers and self.snapshot_named(name) is None:
-            at = int(name)
+            model = self.state_at(int(name)).model
         else:
-            at = self._newest_with(self.find_snapshot(name).version)
-        model = self.manifest(at).current.model if at is not None else None
+            model = self._newest_of(self.find_snapshot(name).version)
         if model is None:
             said = "" if name is None else f" at {name!r}"
             raise StoreError(f"{self}: there is no model{said} yet; `dkge train {self}` learns one")
         return self.model_manifest(model)
 
-    def _newest_with(self, snapshot: int) -> int:
-        """The newest model that was learnt from a snapshot, or else the newest version at which that was current."""
+    def _newest_of(self, snapshot: int) -> int | None:
+        """The newest model that was learnt from a snapshot and took over, or else the newest that was current then."""
         manifests = [self.manifest(number) for number in reversed(self.versions())]
-        learnt = (m.version for m in manifests if isinstance(m, ModelManifest) and m.model.snapshot == snapshot)
-        current = (m.version for m in manifests if m.current.snapshot == snapshot)
+        models = (m for m in manifests if isinstance(m, ModelManifest) and m.current.model == m.version)
+        learnt = (m.version for m in models if m.model.snapshot == snapshot)
+        current = (m.current.model for m in manifests if m.current.snapshot == snapshot)
         return next(learnt, None) or next(current)
 
     def checksum(self, number: int) -> str:

@@ -98,5 +98,5 @@ def build_trainer(communicator: Communicator, tables: Tables, job: TrainJob, dev
     )
     model = Dkge(settings.model.dim, settings.model.entity_layers, settings.model.relation_layers, settings.seed)
     learner = Learner(model, tables, Loss(train.loss, train.margin), train.optimizer, device, communicator)
-    validation = Validation.of(graph, job.validation, train.valid_triples, train.valid_candidates, settings.seed)
+    validation = Validation.of(graph, job.validation, train.valid_triples, train.valid_candidates)
     return Trainer(maker, learner, validation, Checkpoints(job.folder), train, settings.seed, communicator)

@@ -125,3 +125,11 @@ class TestStop:
             assert stop()
             with pytest.raises(KeyboardInterrupt):
                 os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_a_warning_in_a_report_is_told_on_stderr(as_json: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    emit({"version": 3, "warning": "look here"}, as_json, lambda report: print(report["version"]))
+    out, err = capsys.readouterr()
+    assert out == ('{"version": 3, "warning": "look here"}\n' if as_json else "3\n")
+    assert err == "dkge: look here\n"

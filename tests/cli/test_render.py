@@ -125,6 +125,20 @@ def test_night_is_its_ingest_its_decision_and_what_followed(capsys: Shown) -> No
     assert found[:decision] + found[decision + 1 :] == expected
 
 
+def test_night_tells_what_drift_was_found(capsys: Shown) -> None:
+    drop = {"before": 0.4, "now": 0.38, "percent": 5.0, "low": -1.25, "high": 11.25, "triples": 1200}
+    added = {"mrr": 0.75, "low": 0.5, "high": 1.0, "triples": 60}
+    told = []
+    for found in ((drop, added), (drop, None), (None, added), (None, None)):
+        drift = {"since": 2, "mrr_drop": found[0], "added_mrr": found[1], "due": None}
+        render.render_night({"ingest": INGESTED, "decision": "updated online", "drift": drift})
+        told.append(capsys.readouterr().out.splitlines()[-1])
+    fell = "validation MRR -5.0% (99%: -11.2% to +1.2%, 1,200 triples)"
+    believed = "MRR of added triples 0.750 (99%: 0.500 to 1.000, 60 triples)"
+    expected = [f"{fell}; {believed}", fell, believed, "too few triples to tell any drift"]
+    assert told == [f"  since the training of version 2: {words}" for words in expected]
+
+
 def test_evaluation_is_a_table_by_side_category_and_relation(capsys: Shown) -> None:
     part = {**METRICS, "triples": 12, "tail": METRICS, "head": METRICS}
     report = {

@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dkge_dist.evaluation.link_prediction import JointEmbedding, metrics, rank
-from dkge_dist.evaluation.validation import SEED, Validation
+from dkge_dist.evaluation.validation import STREAM, Validation, bottom_k
 from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.graph.topology import Topology
+from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.tables.table import joint_table
@@ -37,25 +38,24 @@ def measured(validation: Validation, entities: np.ndarray, relations: np.ndarray
 @settings(max_examples=50)
 @given(
     st.lists(triples, min_size=1, max_size=12), st.lists(triples, max_size=60),
-    st.sets(st.integers(0, ROWS - 1), min_size=1), st.integers(0, 99), st.integers(0, 5),
+    st.sets(st.integers(0, ROWS - 1), min_size=1), st.integers(0, 99),
 )  # fmt: skip
 def test_on_everything_it_equals_link_prediction(
-    asked: list[Triple], known: list[Triple], alive: set[int], seed: int, more: int
+    asked: list[Triple], known: list[Triple], alive: set[int], seed: int
 ) -> None:
     entities, relations = vectors(seed)
     candidates = np.array(sorted(alive), ROW)
     valid, train = canonical(to_triples(asked)), canonical(to_triples(known))
-    limits = (valid.count + more, candidates.shape[0] + more)
-    validation = Validation(valid, Topology.of(train, ROWS), candidates, *limits, np.random.default_rng(seed))
+    validation = Validation(valid, Topology.of(train, ROWS), candidates)
     assert np.all(np.diff(validation.rows) > 0)
     expected = metrics(rank(JointEmbedding(joint_table(entities), relations, candidates), valid, train).both)
     assert measured(validation, entities, relations) == expected
 
 
 @settings(max_examples=40)
-@given(related_graphs(max_rows=12, max_triples=40), limits, st.integers(0, 99), st.integers(1, 12), st.integers(1, 14))
+@given(related_graphs(max_rows=12, max_triples=40), limits, st.integers(0, 99), st.integers(1, 14))
 def test_with_evidence_it_equals_scoring_all_candidates_of_the_sample(
-    random: RandomGraph, bounds: WalkLimits, seed: int, max_triples: int, max_candidates: int
+    random: RandomGraph, bounds: WalkLimits, seed: int, max_candidates: int
 ) -> None:
     rng = np.random.default_rng(seed)
     entities, relations = (rng.integers(-2, 3, (n, 3)).astype(np.float32) for n in (random.rows, random.relations))
@@ -65,10 +65,11 @@ def test_with_evidence_it_equals_scoring_all_candidates_of_the_sample(
         canonical(to_triples(random.triples)),
     )
     evidence = rounded(random.triples, random.rows, random.relations, bounds, seed)
-    every, known = np.arange(random.rows, dtype=ROW), set(random.triples)
-    validation = Validation(valid, Topology.of(train, random.rows), every, max_triples, max_candidates, rng, evidence)
+    some = np.sort(rng.permutation(random.rows)[:max_candidates]).astype(ROW)
+    known = set(random.triples)
+    validation = Validation(valid, Topology.of(train, random.rows), some, evidence)
     alive = validation.rows[validation.candidates].tolist()
-    assert len(alive) == min(max_candidates, random.rows)
+    assert alive == some.tolist()
     ranks = []
     for h, r, t in zip(*validation.triples, strict=True):
         head, tail = int(validation.rows[h]), int(validation.rows[t])
@@ -78,7 +79,7 @@ def test_with_evidence_it_equals_scoring_all_candidates_of_the_sample(
             answers = [row for row in range(random.rows)
                        if ((entity, kind, row) if asks_tail else (row, kind, entity)) in known]  # fmt: skip
             ranks.append(dense_rank(scores, true, answers, alive))
-    assert len(ranks) == 2 * min(max_triples, valid.count)
+    assert len(ranks) == 2 * valid.count
     assert measured(validation, entities, relations) == pytest.approx(metrics(np.array(ranks)))
 
 
@@ -93,42 +94,65 @@ def graph(seed: int = 0) -> tuple[Triples, Triples, np.ndarray]:
     return valid, train, np.arange(0, ROWS, dtype=ROW)
 
 
+def training_graph_of(valid: Triples) -> TrainingGraph:
+    _, train, _ = graph()
+    return graph_of_rows(to_list(train), ROWS + 5, RELATIONS, Sampling(1, 5, 1), valid=to_list(valid))
+
+
 @settings(max_examples=30)
-@given(st.integers(1, 60), st.integers(1, 40), st.integers(0, 999))
-def test_a_sample_is_ranked_among_the_sampled_candidates(max_triples: int, max_candidates: int, seed: int) -> None:
+@given(st.integers(1, 60), st.integers(1, 40), st.integers(0, 9))
+def test_a_sample_is_ranked_among_the_sampled_candidates(max_triples: int, max_candidates: int, stream: int) -> None:
     """Whatever was drawn: places inside stand for the rows outside, and known answers still do not compete."""
-    valid, train, candidates = graph()
-    validation = Validation(
-        valid, Topology.of(train, ROWS), candidates, max_triples, max_candidates, np.random.default_rng(seed)
-    )
-    drawn = to_list(Triples(*(validation.rows[validation.triples.head], validation.triples.relation,
-                              validation.rows[validation.triples.tail])))  # fmt: skip
-    assert len(drawn) == len(set(drawn)) == min(max_triples, valid.count)
-    assert set(drawn) <= set(to_list(valid))
+    made = training_graph_of(graph()[0])
+    validation = Validation.of(made, made.valid, max_triples, max_candidates, stream=stream)
+    drawn = to_list(validation.sampled)
+    assert len(drawn) == len(set(drawn)) == min(max_triples, made.valid.count)
+    assert set(drawn) <= set(to_list(made.valid))
     some = validation.rows[validation.candidates]
-    assert len(set(some.tolist())) == some.shape[0] == min(max_candidates, candidates.shape[0])
-    entities, relations = vectors(seed)
-    expected = metrics(rank(JointEmbedding(joint_table(entities), relations, some), to_triples(drawn), train).both)
+    assert len(set(some.tolist())) == some.shape[0] == min(max_candidates, made.entities.shape[0])
+    assert set(some.tolist()) <= set(made.entities.tolist()), "only entities of the snapshot compete"
+    entities, relations = vectors(stream)
+    of_sample = JointEmbedding(joint_table(entities), relations, some)
+    expected = metrics(rank(of_sample, to_triples(drawn), made.train).both)
     assert measured(validation, entities, relations) == expected
 
 
-def test_the_same_generator_draws_the_same_sample() -> None:
-    valid, train, candidates = graph()
-    one, same, other = (
-        Validation(valid, Topology.of(train, ROWS), candidates, 10, 8, np.random.default_rng([seed, 2]))
-        for seed in (7, 7, 8)
-    )
-    entities, relations = vectors(1)
+def test_a_sample_follows_from_the_stream() -> None:
+    made = training_graph_of(graph()[0])
+    one, same, other = (Validation.of(made, made.valid, 10, 8, stream=stream) for stream in (STREAM, STREAM, 9))
+    assert to_list(one.sampled) == to_list(same.sampled) != to_list(other.sampled)
     assert np.array_equal(one.rows, same.rows)
-    assert np.array_equal(one.candidates, same.candidates)
-    assert measured(one, entities, relations) == measured(same, entities, relations)
-    assert measured(one, entities, relations) == measured(one, entities, relations)
-    assert one.rows.tolist() != other.rows.tolist()
+    assert one.rows[one.candidates].tolist() != other.rows[other.candidates].tolist()
+
+
+@settings(max_examples=60)
+@given(st.sets(triples, min_size=12, max_size=40), st.data(), st.integers(1, 30))
+def test_a_night_changes_no_more_of_the_sample_than_it_changes_of_validation(
+    asked: set[Triple], data: st.DataObject, size: int
+) -> None:
+    """Also of the candidates: held-out triples bring entities alive."""
+    added = data.draw(st.sets(triples, max_size=6)) - asked
+    gone = data.draw(st.sets(st.sampled_from(sorted(asked)), max_size=6))
+    before, after = (training_graph_of(canonical(to_triples(sorted(s)))) for s in (asked, (asked | added) - gone))
+    one, two = (Validation.of(made, made.valid, size, size) for made in (before, after))
+    sampled, now = set(to_list(one.sampled)), set(to_list(two.sampled))
+    assert len(sampled - now) <= len(added) + len(gone)
+    assert len(now - sampled) <= len(added) + len(gone)
+    moved = set(before.entities.tolist()) ^ set(after.entities.tolist())
+    competed, compete = (set(sample.rows[sample.candidates].tolist()) for sample in (one, two))
+    assert len(competed ^ compete) <= 2 * len(moved)
+
+
+@given(st.lists(st.integers(0, 2**64 - 1), unique=True, max_size=40), st.integers(0, 45))
+def test_bottom_k_are_the_smallest_in_their_order(hashes: list[int], k: int) -> None:
+    kept = [hashes[at] for at in bottom_k(np.array(hashes, np.uint64), k)]
+    smallest = set(sorted(hashes)[:k])
+    assert kept == [value for value in hashes if value in smallest]
 
 
 def test_only_the_vectors_that_it_asks_for_matter() -> None:
-    valid, train, candidates = graph()
-    validation = Validation(valid, Topology.of(train, ROWS), candidates, 3, 5, np.random.default_rng(0))
+    made = training_graph_of(graph()[0])
+    validation = Validation.of(made, made.valid, 3, 5)
     assert validation.rows.shape[0] <= 3 * 2 + 5
     entities, relations = vectors(1)
     before = measured(validation, entities, relations)
@@ -138,8 +162,7 @@ def test_only_the_vectors_that_it_asks_for_matter() -> None:
 
 
 def test_without_triples_nothing_is_measured_and_no_vector_needed() -> None:
-    _, train, candidates = graph()
-    validation = Validation(Triples.empty(), Topology.of(train, ROWS), candidates, 10, 10, np.random.default_rng(0))
+    validation = Validation.of(training_graph_of(Triples.empty()), Triples.empty(), 10, 10)
     assert validation.rows.shape == (0,)
     assert validation.measure(np.empty((0, DIM), np.float32), np.empty((RELATIONS, DIM), np.float32)) == {}
 
@@ -149,22 +172,8 @@ def test_known_answers_do_not_compete(known: Triples) -> None:
     entities = np.array([[0.0], [5.0], [1.0], [3.0]], np.float32)
     relations = np.zeros((1, 1), np.float32)
     asked = to_triples([(0, 0, 3)])
-    validation = Validation(asked, Topology.of(known, ROWS), np.arange(4, dtype=ROW), 9, 9, np.random.default_rng(0))
+    validation = Validation(asked, Topology.of(known, ROWS), np.arange(4, dtype=ROW))
     found = validation.measure(entities[validation.rows], relations)
     # From 0, tails 0 and 2 are nearer than 3, and 2 is known. To 3, heads 3 and 1 and 2 are nearer than 0.
     tail, head = (2 if known.count else 3), 4
     assert found["mr"] == (tail + head) / 2
-
-
-def test_a_sample_of_a_training_graph_follows_from_seed_and_stream() -> None:
-    valid, train, _ = graph()
-    made = graph_of_rows(to_list(train), ROWS + 5, RELATIONS, Sampling(1, 5, 1), valid=to_list(valid))
-    one = Validation.of(made, made.valid, 10, 8, 7)
-    by_hand = Validation(made.valid, made.topology, made.entities, 10, 8, np.random.default_rng([7, SEED]))
-    entities, relations = vectors(1)
-    assert np.array_equal(one.rows, by_hand.rows)
-    assert measured(one, entities, relations) == measured(by_hand, entities, relations)
-    assert set(one.rows.tolist()) <= set(made.entities.tolist()), "only entities of the snapshot compete"
-    others = (Validation.of(made, made.valid, 10, 8, 8), Validation.of(made, made.valid, 10, 8, 7, stream=SEED + 1))
-    for other in others:
-        assert one.rows.tolist() != other.rows.tolist()

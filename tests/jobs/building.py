@@ -31,6 +31,34 @@ def base_triples(seed: int = 1) -> list[tuple[str, str, str]]:
     return sorted({(f"e{h}", f"r{r}", f"e{t}") for h, r, t in columns.T})
 
 
+def ring(entities: int = 80) -> list[str]:
+    """A graph that is easily learnt: every relation leads a fixed number of steps on."""
+    return [f"e{i}\tr{k}\te{(i + k + 1) % entities}" for i in range(entities) for k in range(4)]
+
+
+RING = ["model.dim=16", "train.max_epochs=40", "train.batch_size=200", "train.negatives=32", "evidence=false"]
+SPOILT = ["online.learning_rate=3", "online.max_epochs=5"]
+"""An update that forgets what was learnt before."""
+GENTLE = ["online.learning_rate=0.001", "online.max_epochs=1"]
+"""An update that leaves everything in its place."""
+
+
+def ring_store(folder: Path) -> Path:
+    """A store with a well-learnt ring, enough of it held out for drift to be told: versions 1 and 2."""
+    path = folder / "ring"
+    dkge_dist.ingest(path, write_lines(folder / "ring.tsv", ring()), valid=60, test=5)
+    dkge_dist.train(path, settings=RING)
+    return path
+
+
+def ring_night(folder: Path, number: int) -> Path:
+    """Forty random triples that the ring does not have."""
+    drawn = np.random.default_rng(number).integers(0, [[80], [4], [80]], (3, 40)).T
+    return write_night(
+        folder / f"n{number}.changes", sorted({f"e{h}\tr{k}\te{t}" for h, k, t in drawn} - set(ring())), []
+    )
+
+
 def write_lines(path: Path, lines: list[str]) -> Path:
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return path

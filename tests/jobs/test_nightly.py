@@ -10,16 +10,19 @@ import pytest
 
 import dkge_dist
 from dkge_dist.jobs import nightly as job
-from dkge_dist.jobs import update
 from dkge_dist.store.store import Store
 from dkge_dist.types import DkgeError, UsageError
 from tests.graphs import assert_sound, listing
 from tests.jobs.building import (
     ADDED,
+    GENTLE,
+    RING,
     SMALL,
+    SPOILT,
     assert_joint_is_fresh,
     base_triples,
     ingest_night,
+    ring_night,
     some_train,
     write_lines,
     write_night,
@@ -40,7 +43,8 @@ def source(store: Path, tmp_path: Path) -> Path:
 def test_a_night_is_ingested_learnt_and_evaluated(store: Path, source: Path) -> None:
     report = dkge_dist.nightly(store, source, settings=NEVER)
     assert (report["decision"], report["unchanged"], report["version"]) == ("updated online", False, 4)
-    assert set(report) == {"ingest", "update", "evaluate", "decision", "version", "unchanged", "seconds"}
+    assert set(report) == {"ingest", "update", "evaluate", "decision", "drift", "version", "unchanged", "seconds"}
+    assert report["drift"] == {"since": 2, "mrr_drop": None, "added_mrr": None, "due": None}, "too few triples"
     assert report["ingest"]["added"] == len(ADDED)
     assert report["update"]["emerging_entities"] == 2
     for split in ("valid", "test"):
@@ -73,7 +77,6 @@ def test_it_opens_the_store_once_and_reads_no_part_twice(store: Path, tmp_path: 
     with counted_reads(store) as reads:
         report = dkge_dist.nightly(store, source, settings=words)
     assert ("train" in report) == trains
-    assert ("update" in report) != trains
     assert reads.stores == 1
     assert len(reads.parts) > 5
     assert set(reads.parts.values()) == {1}
@@ -84,7 +87,7 @@ def test_a_night_that_is_done_is_not_done_again(store: Path, source: Path) -> No
     before = listing(store)
     report = dkge_dist.nightly(store, source, settings=NEVER)
     assert (report["unchanged"], report["decision"], report["version"]) == (True, "nothing new to learn", 4)
-    assert set(report) == {"ingest", "decision", "version", "unchanged", "seconds"}
+    assert set(report) == {"ingest", "decision", "drift", "version", "unchanged", "seconds"}
     assert report["ingest"]["unchanged"]
     assert listing(store) == before
 
@@ -119,44 +122,132 @@ def test_every_so_many_nights_it_trains_from_scratch(store: Path, tmp_path: Path
     why = "every 2 nights: this is night 2 since the last training"
     assert decisions == ["updated online", why, "updated online"]
     assert [line.get("why") for line in dkge_dist.log(store)["versions"] if line["kind"] == "model"] == [
-        None, None, why, None,
+        None, None, None, why, None,
     ]  # fmt: skip
 
 
-def fallen(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an update measures is half of what the training did."""
-    measured = model_of(store).model.metrics
-    monkeypatch.setattr(update, "measure_validation", lambda *given: {**measured, "mrr": measured["mrr"] / 2})
+DROP = "mrr_drop > 3%: validation MRR fell by "
 
 
-def test_a_night_that_loses_too_much_is_trained_from_scratch(
-    store: Path, source: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fallen(store, monkeypatch)
-    report = dkge_dist.nightly(store, source, settings=["online.retrain_when=mrr_drop > 30%"])
-    assert report["decision"] == "mrr_drop > 30%: validation MRR fell by 50.0%"
-    assert report["update"]["version"] == 4
-    assert report["train"]["version"] == report["version"] == 5
-    assert report["evaluate"]["test"]["version"] == 5
-    assert dkge_dist.nightly(store, source)["unchanged"]
+def test_one_night_that_loses_much_is_no_drift_yet(ring: Path, tmp_path: Path) -> None:
+    report = dkge_dist.nightly(ring, ring_night(tmp_path, 1), settings=SPOILT)
+    assert report["decision"] == "updated online"
+    drop = report["drift"]["mrr_drop"]
+    assert (report["drift"]["since"], report["drift"]["due"], drop["triples"]) == (2, None, 60)
+    assert drop["percent"] > 3
+    assert 0 < drop["low"] < drop["percent"] < drop["high"]
+    assert report["update"]["drift"] == model_of(ring).model.facts["drift"]
+    assert "warning" not in report
 
 
-def test_a_training_that_drift_asked_for_and_that_was_stopped_is_taken_up_again(
-    store: Path, source: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fallen(store, monkeypatch)
-    words = ["online.retrain_when=mrr_drop > 30%"]
+def test_a_second_one_is_told_with_what_to_run_and_trains_nothing(ring: Path, tmp_path: Path) -> None:
+    dkge_dist.nightly(ring, ring_night(tmp_path, 1), settings=SPOILT)
+    report = dkge_dist.nightly(ring, ring_night(tmp_path, 2))
+    why = report["drift"]["due"]
+    assert why.startswith(DROP)
+    assert "added_mrr < 0.7: the MRR of added triples is 0." in why
+    assert report["decision"] == f"updated online; training from scratch is due: {why}"
+    assert report["warning"] == f"{why}; `dkge train {ring}` trains from scratch"
+    assert ("train" in report, report["version"]) == (False, 6)
+    again = dkge_dist.nightly(ring, tmp_path / "n2.changes")
+    assert (again["unchanged"], again["version"]) == (True, 6)
+    assert again["warning"] == report["warning"]
+    dkge_dist.train(ring, settings=RING)
+    after = dkge_dist.nightly(ring, ring_night(tmp_path, 3))
+    assert (after["decision"], after["drift"]["since"]) == ("updated online", 7)
 
-    def stop() -> bool:
-        """Once the update is published."""
-        return len(dkge_dist.log(store)["versions"]) == 4
 
+@pytest.mark.parametrize("words", [["online.retrain_when=never"], ["online.retrain_when=mrr_drop > 99%"]])
+def test_drift_that_nobody_asked_for_is_only_reported(ring: Path, tmp_path: Path, words: list[str]) -> None:
+    dkge_dist.nightly(ring, ring_night(tmp_path, 1), settings=[*SPOILT, *words])
+    report = dkge_dist.nightly(ring, ring_night(tmp_path, 2), settings=words)
+    assert (report["decision"], report["drift"]["due"]) == ("updated online", None)
+    assert report["drift"]["mrr_drop"]["low"] > 0
+
+
+def test_small_nights_do_not_drift(ring: Path, tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        night = write_night(tmp_path / f"n{number}.changes", [f"e{number}\tr0\te{30 + number}"], [])
+        report = dkge_dist.nightly(ring, night, settings=["online.on_drift=train"])
+        assert (report["decision"], report["drift"]["since"]) == ("updated online", 2)
+        assert report["drift"]["mrr_drop"]["low"] < 3
+        assert report["drift"]["added_mrr"] is None, "nothing can be told from one triple"
+
+
+def test_drift_trains_from_scratch_if_asked_to(ring: Path, tmp_path: Path) -> None:
+    words = [*SPOILT, "online.on_drift=train"]
+    dkge_dist.nightly(ring, ring_night(tmp_path, 1), settings=words)
+    report = dkge_dist.nightly(ring, ring_night(tmp_path, 2))
+    assert report["decision"].startswith(DROP)
+    assert report["decision"] == report["drift"]["due"] == model_of(ring).model.facts["why"]
+    assert (report["update"]["version"], report["train"]["version"], report["version"]) == (6, 7, 7)
+    comparison = report["train"]["comparison"]
+    assert (comparison["with"], comparison["worse"], comparison["takes_over"]) == (6, [], True)
+    assert comparison["validation"]["now"] > comparison["validation"]["before"]
+    assert comparison["added"]["triples"] == 40
+    assert report["evaluate"]["test"]["version"] == 7
+    assert dkge_dist.nightly(ring, tmp_path / "n2.changes")["unchanged"]
+    dkge_dist.rollback(ring, 6)
+    again = dkge_dist.nightly(ring, tmp_path / "n2.changes")
+    assert (again["unchanged"], again["version"], "warning" in again) == (True, 6, False), "it was rolled back"
+    assert dkge_dist.nightly(ring, ring_night(tmp_path, 3), settings=GENTLE)["drift"]["since"] == 7
+    assert_sound(ring)
+
+
+def test_a_training_that_drift_asked_for_and_that_was_stopped_is_taken_up_again(drifted: Path, tmp_path: Path) -> None:
+    source, words = ring_night(tmp_path, 2), ["online.on_drift=train"]
+    asked = iter(range(99))
     with pytest.raises(DkgeError, match="stopped in epoch"):
-        dkge_dist.nightly(store, source, settings=words, stop=stop)
-    report = dkge_dist.nightly(store, source, settings=words)
+        dkge_dist.nightly(drifted, source, settings=words, stop=lambda: next(asked) > 1)
+    report = dkge_dist.nightly(drifted, source, settings=words)
     assert report["ingest"]["unchanged"]
-    assert (report["train"]["resumed"], report["version"]) == (True, 5)
+    assert (report["train"]["resumed"], report["version"]) == (True, 7)
+    assert report["train"]["comparison"]["added"]["triples"] == 40
     assert "update" not in report
+
+
+POOR = ["train.max_epochs=1", "online.retrain_when=every 1 nights"]
+"""Trains every night, and badly."""
+
+
+def test_a_training_that_is_worse_does_not_take_over(ring: Path, tmp_path: Path) -> None:
+    report = dkge_dist.nightly(ring, ring_night(tmp_path, 1), settings=[*GENTLE, *POOR])
+    comparison = report["train"]["comparison"]
+    assert (comparison["with"], comparison["takes_over"]) == (4, False)
+    assert comparison["validation"]["high"] < 0
+    (worse,) = comparison["worse"]
+    assert (report["update"]["version"], report["train"]["version"], report["version"]) == (4, 5, 4)
+    assert report["evaluate"]["test"]["version"] == 4
+    why = f"every 1 nights: this is night 1 since the last training; does not take over: {worse}"
+    assert report["decision"] == f"{why}; version 4 stays current"
+    assert report["warning"] == (
+        f"version 5 was trained from scratch and does not take over from version 4: {worse}; "
+        f"`dkge rollback {ring} 5` makes it current"
+    )
+    store = Store.open(ring)
+    assert [store.manifest(number).current.model for number in range(1, 6)] == [None, 2, 2, 4, 4]
+    assert (model_of(ring).version, model_of(ring, 5).model.facts["why"]) == (4, why)
+    assert dkge_dist.evaluate(ring, version="5")["version"] == 5
+    assert dkge_dist.evaluate(ring)["version"] == dkge_dist.evaluate(ring, version="n1")["version"] == 4
+    dkge_dist.rollback(ring, 5)
+    assert model_of(ring).version == 5
+    dkge_dist.rollback(ring, 4)
+    assert model_of(ring).version == 4
+    assert_sound(ring)
+
+
+def test_a_training_that_did_not_take_over_is_not_repeated(ring: Path, tmp_path: Path) -> None:
+    words = [*GENTLE, *POOR]
+    dkge_dist.nightly(ring, ring_night(tmp_path, 1), settings=words)
+    before = listing(ring)
+    again = dkge_dist.nightly(ring, tmp_path / "n1.changes", settings=words)
+    assert (again["unchanged"], again["decision"], again["version"]) == (True, "nothing new to learn", 4)
+    assert listing(ring) == before
+    every_other = ["online.retrain_when=every 2 nights"]
+    second = dkge_dist.nightly(ring, ring_night(tmp_path, 2), settings=every_other)
+    assert (second["decision"], second["update"]["parent"], second["drift"]["since"]) == ("updated online", 4, 5)
+    third = dkge_dist.nightly(ring, ring_night(tmp_path, 3), settings=every_other)
+    assert third["decision"].startswith("every 2 nights: this is night 2 since the last training")
 
 
 @pytest.mark.parametrize("trains", [False, True])
@@ -174,8 +265,8 @@ def test_another_ingest_in_between_is_learnt_too(
 
     monkeypatch.setattr(job, "ingest", overtaken)
     report = dkge_dist.nightly(store, source, settings=["online.retrain_when=every 1 nights"] if trains else NEVER)
-    if not trains:
-        assert (report["update"]["added"], report["update"]["emerging_entities"]) == (len(ADDED) + 1, 3)
+    assert ("train" in report) == trains
+    assert (report["update"]["added"], report["update"]["emerging_entities"]) == (len(ADDED) + 1, 3)
     assert model_of(store).model.snapshot == 4
     assert report["evaluate"]["test"]["candidates"] == dkge_dist.evaluate(store)["candidates"]
     assert_joint_is_fresh(store)

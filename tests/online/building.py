@@ -137,7 +137,7 @@ def updater(
         entities,
         relations,
         BatchMaker(plan.triples, entities, relations, negatives, 1.0, deleted=plan.deleted),
-        validation or Validation.of(graph, graph.valid, 100, 100, SEED),
+        validation or Validation.of(graph, graph.valid, 100, 100),
         Loss("softmax", 0.0),
         settings.online,
         SEED,

@@ -29,11 +29,11 @@ def some_weights(store: Store, seed: int = 0) -> ModelVectors:
     return ModelVectors(kinds[0], kinds[1], dense)
 
 
-def saved(store: Store, weights: ModelVectors, snapshot: int = 1) -> ModelEntry:
+def saved(store: Store, weights: ModelVectors, snapshot: int = 1, about: ModelMetadata = ABOUT) -> ModelEntry:
     with store.storage.staging() as staging:
         entities = {field: save_table(staging, values, BLOCK) for field, values in weights.entities.items()}
         tables = (entities, save_small(staging, weights.relations))
-        return save_model(staging, snapshot, tables, weights.dense, ABOUT)
+        return save_model(staging, snapshot, tables, weights.dense, about)
 
 
 def publish(path: Path, snapshot: int = 1, seed: int = 0) -> ModelManifest:

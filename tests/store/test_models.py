@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dkge_dist import api
-from dkge_dist.store.manifest import ModelManifest
-from dkge_dist.store.models import load_arrays, publish_model
+from dkge_dist.store.manifest import BaselineEntry, ModelManifest
+from dkge_dist.store.models import load_arrays, publish_model, save_update
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
 from dkge_dist.types import Field
@@ -118,6 +119,81 @@ def test_two_trainings_of_one_snapshot_are_two_versions(graph: Path) -> None:
     assert published == [2, 3]
     assert Store.open(graph).find_model().version == 3
     assert Store.open(graph).find_model("2").version == 2
+
+
+def test_a_model_that_does_not_take_over_is_kept_and_can_be_asked_for(model: Path) -> None:
+    store = Store.open(model)
+    weights = some_weights(store, 5)
+    kept_back = publish_model(store, saved(store, weights), 1.0, takes_over=False)
+    night(model, 1)
+    again = Store.open(model)
+    assert (kept_back.version, kept_back.current.model, head(model).current.model) == (3, 2, 2)
+    assert again.find_model().version == 2
+    assert again.find_model("first").version == 2
+    assert again.find_model("4").version == 2
+    assert again.find_model("3") == kept_back
+    assert again.state_at(3).model == 3
+    assert_equal(load_vectors(again, kept_back.model), weights)
+    assert_sound(model)
+
+
+def test_a_model_that_did_not_take_over_can_be_made_current(model: Path) -> None:
+    store = Store.open(model)
+    publish_model(store, saved(store, some_weights(store, 5)), 1.0, takes_over=False)
+    assert api.rollback(model, 3)["model"] == 3
+    assert Store.open(model).find_model().version == 3
+    assert api.rollback(model, 2)["model"] == 2
+    assert_sound(model)
+
+
+RANKS = {"hashes": np.array([3, 2**63 + 5], np.uint64), "reciprocal": np.array([0.5, 1.0], np.float32)}
+
+
+def test_ranks_of_validation_triples_are_kept_and_checked(graph: Path) -> None:
+    store = Store.open(graph)
+    published = publish_model(store, saved(store, some_weights(store), about=replace(ABOUT, validation=RANKS)), 1.0)
+    part = published.model.validation
+    assert part is not None and part.size < 300
+    found = load_arrays(Store.open(graph), part)
+    assert found.keys() == RANKS.keys()
+    assert all(np.array_equal(found[name], RANKS[name]) and found[name].dtype == RANKS[name].dtype for name in RANKS)
+    api.gc(graph, keep=1, grace_hours=0)
+    assert_sound(graph)
+    store.storage.part_path(part.part).write_bytes(b"x" * part.size)
+    (problem,) = api.check(graph)["problems"]
+    assert part.digest in problem["problem"]
+
+
+def test_an_update_keeps_the_ranks_of_the_training_that_was_cleared_away(graph: Path) -> None:
+    store = Store.open(graph)
+    trained = publish_model(store, saved(store, some_weights(store), about=replace(ABOUT, validation=RANKS)), 1.0)
+    baseline = BaselineEntry(version=trained.version, validation=trained.model.validation)
+    about = replace(ABOUT, baseline=baseline)
+    night(graph, 1)
+    with store.storage.staging() as staging:
+        rows = (trained.model.entities[Field.JOINT].rows, trained.model.relations[Field.JOINT].rows)
+        entry = save_update(staging, trained, 3, rows, ({}, {}), about)
+        updated = publish_model(store, entry, 1.0, trained.version)
+    assert updated.model.baseline == baseline
+    assert trained.version in api.gc(graph, keep=1, grace_hours=0)["cleared_versions"]
+    assert baseline.validation is not None
+    assert load_arrays(Store.open(graph), baseline.validation).keys() == RANKS.keys()
+    assert_sound(graph)
+
+
+def test_an_update_is_refused_if_the_training_it_is_compared_with_was_cleared_away(model: Path) -> None:
+    """One that did not take over: nothing else holds its ranks."""
+    store = Store.open(model)
+    kept_back = publish_model(store, saved(store, some_weights(store, 5)), 1.0, takes_over=False)
+    entry = store.model_manifest(2).model
+    baseline = BaselineEntry(version=kept_back.version, validation=kept_back.model.dense)
+    updated = entry.model_copy(update={"parent": 2, "baseline": baseline})
+    night(model, 1)
+    assert api.gc(model, keep=1, grace_hours=0)["cleared_versions"] == [3]
+    with pytest.raises(StoreError, match="version 3, which this model stands on, was cleared away meanwhile"):
+        publish_model(Store.open(model), updated, 1.0, 2)
+    older = entry.model_copy(update={"parent": 2, "baseline": baseline.model_copy(update={"version": 1})})
+    assert publish_model(Store.open(model), older, 1.0, 2).model.baseline is not None
 
 
 def test_damaged_dense_parameters_are_named(model: Path) -> None:
