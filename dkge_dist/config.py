@@ -155,8 +155,12 @@ class OnlineSettings(Section):
         float, Field(ge=0, le=1000, description="triples of the surroundings beside each changed one in a batch")
     ] = 4.0
     negatives: Annotated[
-        int | None, Field(ge=1, le=1_000_000, description="shared negatives of a batch; null: as in training")
-    ] = None
+        int | None,
+        Field(ge=1, le=1_000_000, description="of a batch, and as many again of what learns; null: as in training"),
+    ] = 256
+    hold_affected: Annotated[
+        float, Field(ge=0, le=1000, description="how strongly affected objects are drawn back to where they were")
+    ] = 0.3
     batch_size: Annotated[int, Field(ge=1, le=10_000_000)] = 1000
     optimizer: Literal["adagrad", "sgd"] = "adagrad"
     learning_rate: Annotated[float, Field(gt=0, le=1e6)] = 0.07
@@ -225,6 +229,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "train.eval_every": 2,
         "online.affected_by": "context",
         "online.hold_relations": False,
+        "online.hold_affected": 0.0,
+        "online.negatives": None,
         "online.epochs_over": "affected",
         "online.batch_size": 500,
         "online.optimizer": "sgd",

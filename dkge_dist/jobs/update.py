@@ -299,9 +299,15 @@ def _learn(night: Night, tables: Tables, model: Dkge, evidence: Evidence | None,
     train, online = settings.train, settings.online
     entity_contexts = EntityContexts(graph.topology, graph.digests[0], graph.sampling)
     relation_contexts = RelationContexts(graph.paths, graph.digests[1], graph.sampling)
-    entities = OnlineObjects(model.entity, tables.entities, entity_contexts, graph.topology, plan.entities)
-    relations = OnlineObjects(model.relation, tables.relations, relation_contexts, graph.topology, plan.relations)
-    negatives = NegativeSampling.of(graph, train.sampler, online.negatives or train.negatives, train.logq_correction)
+    entities = OnlineObjects(
+        model.entity, tables.entities, entity_contexts, graph.topology, plan.entities, online.hold_affected
+    )
+    relations = OnlineObjects(
+        model.relation, tables.relations, relation_contexts, graph.topology, plan.relations, online.hold_affected
+    )
+    negatives = NegativeSampling.of(
+        graph, train.sampler, online.negatives or train.negatives, train.logq_correction, plan.entities.trained
+    )
     own_negative = graph.loopless_relations if train.own_negative else None
     held_out = Triples.empty()
     if online.epochs_over == "affected":

@@ -5,7 +5,7 @@ In: positions of train triples and a random generator. Out: a `Batch`. No vector
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -87,6 +87,9 @@ class NegativeSampling:
     `shared`: `count` of them serve a whole batch, half uniform, half as often as they stand in the triples `frequent`:
     common answers are hard. With `logq_correction` each weighs as many entities as it stands for, so that the softmax
     estimates the one over all entities. `bernoulli`: one a positive, on the head with the relation's `head_chance`.
+
+    Of `moving` entities, where few of all learn, as many shared ones again: they would hardly be drawn, and nothing
+    would keep them away from the questions of others.
     """
 
     sampler: Sampler
@@ -95,13 +98,17 @@ class NegativeSampling:
     count: int = 1
     logq_correction: bool = False
     head_chance: Array | None = None
+    moving: Array = field(default_factory=lambda: np.empty(0, ROW))
 
     @staticmethod
-    def of(graph: TrainingGraph, sampler: Sampler, count: int, logq_correction: bool) -> NegativeSampling:
+    def of(
+        graph: TrainingGraph, sampler: Sampler, count: int, logq_correction: bool, moving: Array | None = None
+    ) -> NegativeSampling:
         """Negatives from all entities of a graph. Only Bernoulli sampling needs head chances, which cost a sort."""
         is_bernoulli = sampler == "bernoulli"
         head_chance = bernoulli_head_chance(*graph.train, graph.relation_rows) if is_bernoulli else None
-        return NegativeSampling(sampler, graph.entities, graph.train, count, logq_correction, head_chance)
+        moving = moving if moving is not None else np.empty(0, ROW)
+        return NegativeSampling(sampler, graph.entities, graph.train, count, logq_correction, head_chance, moving)
 
     def draw_shared(self, rng: np.random.Generator) -> Array:
         """Rows of shared negatives, perhaps with repeats."""
@@ -109,7 +116,8 @@ class NegativeSampling:
         uniform = self.candidates[rng.integers(0, self.candidates.shape[0], self.count - half)]
         positions = rng.integers(0, 2 * triples, half)
         heads, tails = positions[positions < triples], positions[positions >= triples]
-        return np.concatenate([uniform, self.frequent.head[heads], self.frequent.tail[tails - triples]])
+        moving = self.moving[rng.integers(0, self.moving.shape[0], self.count)] if self.moving.shape[0] else self.moving
+        return np.concatenate([uniform, self.frequent.head[heads], self.frequent.tail[tails - triples], moving])
 
     def log_weights(self, topology: Topology, rows: Array) -> Array:
         """Of drawn negatives: −log of the chance that an entity is drawn at all."""
@@ -119,6 +127,8 @@ class NegativeSampling:
         half = self.count // 2
         uniform = (self.count - half) / self.candidates.shape[0]
         expected = uniform + half * degree / (2 * self.frequent.count)
+        if self.moving.shape[0]:
+            expected = expected + np.isin(rows, self.moving) * (self.count / self.moving.shape[0])
         weight: Array = -np.log(-np.expm1(-expected))
         return weight.astype(np.float32)
 

@@ -60,9 +60,16 @@ class OnlineObjects:
     """One kind of objects during an update: an `ObjectEncoder` whose contexts are also the source of its batches."""
 
     def __init__(
-        self, encoder: Encoder, table: Table, contexts: Contexts, topology: Topology, plan: ObjectPlan
+        self,
+        encoder: Encoder,
+        table: Table,
+        contexts: Contexts,
+        topology: Topology,
+        plan: ObjectPlan,
+        hold_affected: float = 0.0,
     ) -> None:
         self.encoder, self.table, self.source, self.topology, self.plan = encoder, table, contexts, topology, plan
+        self.hold_affected = hold_affected
         self.count = contexts.count
         self.emerging = np.zeros(self.count, bool)
         self.emerging[plan.emerging] = True
@@ -71,9 +78,14 @@ class OnlineObjects:
         self.trained = np.zeros(self.count, bool)
         self.trained[plan.trained] = True
         self.begin, self.hidden_MD = np.zeros(1, OFFSET), np.empty((0, table.dim), np.float32)
+        self.held, self.held_at_HD = np.empty(0, ROW), np.empty((0, table.dim), np.float32)
 
     def prepare(self) -> None:
-        """Compute the hidden features of all objects to refresh whose context holds no emerging object."""
+        """Compute the hidden features of all objects to refresh whose context holds no emerging object, and keep where
+        affected objects are held."""
+        if self.hold_affected:
+            self.held = np.setdiff1d(self.plan.trained, self.plan.emerging).astype(ROW)
+            self.held_at_HD = self.table.pull({Field.KNOWLEDGE: self.held})[Field.KNOWLEDGE].copy()
         trained = self.plan.refreshed
         sizes, parts, known = [self.begin], [self.hidden_MD], 0
         for first in range(0, trained.shape[0], CHUNK):
@@ -154,12 +166,21 @@ class OnlineObjects:
         """The gradients that may be applied: of trained `^k`, and of emerging `^c`."""
         learnt = self.trained[batch.trained]
         rows, values = batch.trained[learnt], np.ascontiguousarray(gradient_of(leaves.knowledge_BD)[learnt])
+        self._draw_back(rows, leaves.knowledge_BD.detach().numpy()[learnt], values)
         gradients = {Field.KNOWLEDGE: (rows, values)}
         new = self.emerging[batch.changing.vertex_rows]
         if new.any():
             rows = batch.changing.vertex_rows[new]
             gradients[Field.CONTEXT] = (rows, np.ascontiguousarray(gradient_of(leaves.context_UD)[new]))
         return gradients
+
+    def _draw_back(self, rows: Array, knowledge_BD: Array, gradient_BD: Array) -> None:
+        """Add the gradient of hold_affected / 2 · |^k − where it was|² of affected objects, in place."""
+        if not self.held.shape[0]:
+            return
+        at = np.minimum(np.searchsorted(self.held, rows), self.held.shape[0] - 1)
+        here = np.flatnonzero(self.held[at] == rows)
+        gradient_BD[here] += np.float32(self.hold_affected) * (knowledge_BD[here] - self.held_at_HD[at[here]])
 
     @torch.no_grad()
     def refresh(self) -> None:

@@ -181,6 +181,22 @@ def test_a_negative_weighs_by_how_rarely_it_is_drawn(graph: RandomGraph, seed: i
         assert weight == pytest.approx(-np.log(1 - np.exp(-expected)), rel=1e-4, abs=1e-6)
 
 
+@pytest.mark.parametrize("moving", [[3], [3, 8, 20]])
+def test_as_many_negatives_again_are_of_entities_that_move(moving: list[int]) -> None:
+    """Each weighs by how rarely it is drawn, by any of the ways."""
+    graph = graph_of_rows([(0, 0, n) for n in range(1, 50)], 100, 1, Sampling(0, 4, 1))
+    negatives = NegativeSampling.of(graph, "shared", 400, True, np.array(moving, ROW))
+    drawn = negatives.draw_shared(np.random.default_rng(0))
+    assert drawn.shape == (800,)
+    assert set(drawn[400:].tolist()) == set(moving)
+    rows = np.array([0, 3, 8, 40], ROW)
+    ends = {0: 49, 3: 1, 8: 1, 40: 1}
+    found = negatives.log_weights(graph.topology, rows)
+    for row, weight in zip(rows.tolist(), found.tolist(), strict=True):
+        expected = 200 / 50 + 200 * ends[row] / 98 + (400 / len(moving) if row in moving else 0)
+        assert weight == pytest.approx(-np.log(1 - np.exp(-expected)), rel=1e-4, abs=1e-6)
+
+
 def test_without_logq_correction_all_negatives_weigh_the_same() -> None:
     graph = small_graph()
     batch = maker_of(graph, negatives_of(graph, "shared")).make(np.arange(9), np.random.default_rng(0))

@@ -232,3 +232,28 @@ def test_what_a_batch_reads() -> None:
     assert set(wanted[Field.JOINT].tolist()) == set(range(8)) - set(objects.plan.trained.tolist())
     assert set(wanted[Field.CONTEXT].tolist()) == set(batch.changing.vertex_rows.tolist())
     assert set(batch.changing.rows.tolist()) == showing(kind, {1}) | {1}
+
+
+def test_affected_objects_are_drawn_back_and_newcomers_are_not() -> None:
+    """The gradient of half of it times the squared way since `prepare`; where nothing moved there is none."""
+    kind = night_of_one()
+    rows, hold = np.array([7, 2, 1, 5, 0], ROW), 0.5
+    plan = online(kind, {1}, {0, 1, 5, 7}).plan
+    gradients = {}
+    moved = np.random.default_rng(3).normal(size=(2, DIM)).astype(np.float32)
+    for strength in (0.0, hold):
+        objects = OnlineObjects(kind.encoder, kind.table, kind.contexts, kind.topology, plan, strength)
+        objects.prepare()
+        before = kind.table.pull({Field.KNOWLEDGE: np.array([1, 5], ROW)})[Field.KNOWLEDGE].copy()
+        kind.table.write(Field.KNOWLEDGE, np.array([1, 5], ROW), before + moved)
+        batch = objects.batch(rows)
+        out, leaves = objects.encode(batch)
+        out.sum().backward()
+        gradients[strength] = objects.gradients(batch, leaves)
+        kind.table.write(Field.KNOWLEDGE, np.array([1, 5], ROW), before)
+    for field, (where, plain) in gradients[0.0].items():
+        assert gradients[hold][field][0].tolist() == where.tolist()
+        expected = plain.copy()
+        if field == Field.KNOWLEDGE:
+            expected[where == 5] += hold * moved[1]
+        np.testing.assert_allclose(gradients[hold][field][1], expected, rtol=1e-5, atol=1e-6)
