@@ -152,7 +152,8 @@ def render_fidelity(report: dict[str, Any]) -> None:
 
 
 def render_groups(report: dict[str, Any]) -> None:
-    """The groups of triples of a night as a table."""
+    """The groups of triples of a night as a table; beside those that were there before, what the model then said."""
+    before: dict[str, Any] | None = report.get("before")
     lines = []
     for group in GROUPS:
         found = report[group]
@@ -160,14 +161,14 @@ def render_groups(report: dict[str, Any]) -> None:
             values = found.get(way)
             if values and "mrr" in values:
                 name, count = (group.replace("_", " "), found["triples"]) if way == "vectors" else ("", "")
-                above = values.get("new_above_old")
+                more = [values.get("new_above_old")]
+                if before is not None:
+                    more.insert(0, before.get(group, {}).get(way, {}).get("mrr"))
                 numbers = [_format_metric(metric, values[metric]) for metric in METRICS]
-                before = report.get("before", {}).get(group, {}).get(way, {}).get("mrr")
-                lines.append(
-                    [name, count, way.replace("_", " "), *numbers]
-                    + ["" if value is None else f"{value:.3f}" for value in (before, above)]
-                )
-    print_table(["", "triples", "by", *METRICS, "mrr before", "new above old"], lines)
+                shown = ["" if value is None else f"{value:.3f}" for value in more]
+                lines.append([name, count, way.replace("_", " "), *numbers, *shown])
+    columns = ["mrr before"] if before is not None else []
+    print_table(["", "triples", "by", *METRICS, *columns, "new above old"], lines)
     if report["sampled"]:
         print("  (sampled: `dkge fidelity` is exact)")
 
@@ -233,13 +234,13 @@ def render_log(report: dict[str, Any]) -> None:
     """The versions of a store, then why some were trained anew. Kept to 120 columns; the JSON has more."""
     versions = report["versions"]
     print_table(LOG_COLUMNS, [_log_line(version) for version in versions])
-    for version in versions:
-        if "why" in version:
-            print(f"version {version['version']} was trained from scratch: {version['why']}")
     if any(version["kind"] == "model" for version in versions):
         print(
             "mrr: of validation triples; fidelity: of added ones (all existed, some emerged) and deleted ones, sampled"
         )
+    for version in versions:
+        if "why" in version:
+            print(f"version {version['version']} was trained from scratch: {version['why']}")
 
 
 def _log_line(version: dict[str, Any]) -> list[Any]:

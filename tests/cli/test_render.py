@@ -106,6 +106,14 @@ def test_fidelity_is_a_table_of_groups_by_vectors_and_with_evidence(capsys: Show
     assert capsys.readouterr().out.endswith("(sampled: `dkge fidelity` is exact)\n")
 
 
+def test_fidelity_shows_what_the_model_before_the_night_said(capsys: Shown) -> None:
+    before = {"version": 4, "kept_near": {"vectors": {"mrr": 0.625}}}
+    render.render_groups({**NIGHT, "before": before, "sampled": False})
+    columns, *lines = capsys.readouterr().out.splitlines()
+    assert columns.split()[-5:] == ["mrr", "before", "new", "above", "old"]
+    assert [line.startswith("kept near") for line in lines if "0.625" in line] == [True]
+
+
 def test_planned_update_says_would(capsys: Shown) -> None:
     render.render_update(PLANNED)
     first, *others = capsys.readouterr().out.splitlines()
@@ -231,8 +239,8 @@ def test_log_shows_metrics_fidelity_and_reasons_of_models(capsys: Shown) -> None
         "2 model 2026-01-31 1 - - - - 1,234.50 0.500 -",
         "3 model 2026-02-01 2 +17,472 -18,405 +3,000 -1,040 12,345 4 12.25 0.500 0.75 - 0.12",
         "4 rollback 2026-01-31 2 - - - - 0.00 - -",
-        "version 2 was trained from scratch: every 2 nights",
         "mrr: of validation triples; fidelity: of added ones (all existed, some emerged) and deleted ones, sampled",
+        "version 2 was trained from scratch: every 2 nights",
     ]
     assert max(map(len, lines)) <= 120
 
