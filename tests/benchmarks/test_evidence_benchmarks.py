@@ -80,6 +80,7 @@ def test_shuffling_changes_the_tails_of_one_relation_alone() -> None:
     assert not sets[2] & sets[3]
 
 
+@pytest.mark.slow
 def test_costs_of_evidence(tmp_path: Path, monkeypatch: Patch, capsys: Shown) -> None:
     words = ["--work", tmp_path, "--entities", "600", "--questions", "20", "--dim", "8", "--times", "1"]
     report = run_benchmark(bench_evidence.main, words, monkeypatch, capsys)

@@ -166,6 +166,7 @@ def test_errors_keep_their_class_over_ray(actor: Any, tmp_path: Path) -> None:
         RayCall(0, actor, "ask", ("load_checkpoint", ATTEMPT, tmp_path / "nowhere")).result()
 
 
+@pytest.mark.slow
 def test_a_stopped_actor_is_lost_and_replaced(actor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     import ray
 

@@ -143,6 +143,7 @@ def disturbed(accidents: dict[int, Callable[[], object]]) -> Callable[[float, st
     return progress
 
 
+@pytest.mark.slow
 def test_shards_are_spread_over_nodes_with_room(nodes: Nodes) -> None:
     """The head has no room for any of them: each node has one, or all but one."""
     plan, row_bytes = ShardPlan(1000, 64, 2), 1 << 20

@@ -81,6 +81,7 @@ def stops_after(batches: int) -> Iterator[bool]:
     yield True
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_here")
 def test_training_stopped_on_ray_is_finished_in_this_process(store: Path, trained_here: dict[str, Path]) -> None:
     heard: list[tuple[float, str]] = []

@@ -279,6 +279,7 @@ exec cp "$source" "${target/#\\~/$HOME}"
 """
 
 
+@pytest.mark.slow
 def test_ray_submit_runs_the_night(head: Head, workspace: Path, tmp_path: Path) -> None:
     """What `ray submit` copies and runs, with this machine as the head node, by an `ssh` that runs commands here."""
     home = tmp_path / "home"
