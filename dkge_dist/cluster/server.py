@@ -21,6 +21,7 @@ from dkge_dist.cluster.errors import StaleAttemptError
 from dkge_dist.cluster.transport import AllocateReply, Shape
 from dkge_dist.kernels.jit import set_threads
 from dkge_dist.kernels.ranks import FilteredCandidates, count_closer, distances_to_rows
+from dkge_dist.kernels.sets import distinct
 from dkge_dist.store.manifest import PartEntry, TableEntry
 from dkge_dist.store.storage import Blob, open_storage
 from dkge_dist.store.tables import BlockIndex, blocks, save_block, save_delta
@@ -298,7 +299,7 @@ class ShardServer:
 
 def summed(parts: list[tuple[Array, Array]]) -> tuple[Array, Array]:
     """Gradients of several ranks, added up in their order."""
-    rows = np.unique(np.concatenate([some for some, _ in parts]))
+    rows = distinct(np.concatenate([some for some, _ in parts]))
     total = np.zeros((rows.shape[0], parts[0][1].shape[1]), np.float32)
     for some, values in parts:
         total[np.searchsorted(rows, some)] += values

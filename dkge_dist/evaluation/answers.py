@@ -11,6 +11,7 @@ from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.scores import Evidence, ScoredCandidates, combined_score
 from dkge_dist.evidence.weights import NOWHERE
 from dkge_dist.graph.snapshot import Snapshot
+from dkge_dist.kernels.sets import distinct
 from dkge_dist.kernels.triples import pack
 from dkge_dist.types import OFFSET, ROW, Array, Split
 
@@ -92,5 +93,5 @@ def known_answers(snapshot: Snapshot, questions: Questions) -> list[Array]:
         wanted = pack(entity, relation)
         first, last = np.searchsorted(every, wanted), np.searchsorted(every, wanted, side="right")
         for number, begin, end in zip(numbers.tolist(), first, last, strict=True):
-            known[number] = np.unique(rows[begin:end])
+            known[number] = distinct(rows[begin:end])
     return known

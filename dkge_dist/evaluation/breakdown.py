@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from dkge_dist.evaluation.link_prediction import Ranks, metrics
+from dkge_dist.kernels.sets import distinct
 from dkge_dist.types import OFFSET, Array, Triples
 
 MANY = 1.5
@@ -51,5 +52,5 @@ def categories(train: Triples, relations: int) -> Array:
 
 def _distinct(relation: Array, ends: Array, relations: int) -> Array:
     """How many different ends each relation has."""
-    pairs = np.unique((relation.astype(OFFSET) << 32) | ends)
+    pairs = distinct((relation.astype(OFFSET) << 32) | ends)
     return np.bincount(pairs >> 32, minlength=relations)

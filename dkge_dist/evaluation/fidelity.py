@@ -27,6 +27,7 @@ from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.csr import Adjacency
 from dkge_dist.kernels.ranks import known_answers
+from dkge_dist.kernels.sets import distinct
 from dkge_dist.kernels.triples import canonical, contains, minus, pack
 from dkge_dist.types import ROW, Array, Split, Triples
 
@@ -137,7 +138,7 @@ def _siblings(adjacency: Adjacency, entity: Array, relation: Array, answer: Arra
 
 def _kept_far(train: Triples, apart: list[Triples], rng: np.random.Generator) -> Triples:
     """A sample of the triples that are not among others; each relation gets its share."""
-    drawn = train.take(np.unique(rng.integers(0, train.count, 2 * KEPT))) if train.count else train
+    drawn = train.take(distinct(rng.integers(0, train.count, 2 * KEPT))) if train.count else train
     for others in apart:
         drawn = drawn.take(~contains(others, drawn))
     return _at_most(KEPT, drawn, rng)

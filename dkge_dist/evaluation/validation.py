@@ -23,6 +23,7 @@ from dkge_dist.graph.topology import Topology
 from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.hashing import triple_hashes
 from dkge_dist.kernels.ranks import FilteredCandidates
+from dkge_dist.kernels.sets import distinct
 from dkge_dist.tables.table import joint_table
 from dkge_dist.types import ROW, Array, Triples
 
@@ -34,7 +35,7 @@ class Validation:
     """What to rank. `rows` are the entities whose o* it needs, ascending; everything inside is an index into them."""
 
     def __init__(self, triples: Triples, known: Topology, candidates: Array, evidence: Evidence | None = None) -> None:
-        self.rows = np.unique(np.concatenate([triples.head, triples.tail, candidates])).astype(ROW)
+        self.rows = distinct(triples.head, triples.tail, candidates).astype(ROW)
         self.candidates = np.searchsorted(self.rows, candidates).astype(ROW)
         head, tail = (np.searchsorted(self.rows, column).astype(ROW) for column in (triples.head, triples.tail))
         self.triples = Triples(head, triples.relation, tail)

@@ -19,6 +19,7 @@ from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.evidence.counts import count_joint, joined_twice
 from dkge_dist.kernels.evidence.paths import path_codes
 from dkge_dist.kernels.jit import threads
+from dkge_dist.kernels.sets import distinct
 from dkge_dist.kernels.triples import pack
 from dkge_dist.types import OFFSET, ROW, Array, Triples
 
@@ -72,7 +73,7 @@ def _by_relation(triples: Triples, relations: int) -> tuple[Array, Array]:
 def _unordered_pairs(triples: Triples) -> tuple[Array, Array]:
     """The different pairs (left < right) of different ends."""
     low, high = np.minimum(triples.head, triples.tail), np.maximum(triples.head, triples.tail)
-    codes = np.unique(pack(low, high)[low != high])
+    codes = distinct(pack(low, high)[low != high])
     return (codes >> 32).astype(ROW), (codes & 0xFFFFFFFF).astype(ROW)
 
 

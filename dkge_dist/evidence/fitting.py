@@ -17,6 +17,7 @@ from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.evidence.walks import GraphEvidence, WalkLimits
 from dkge_dist.graph.training_graph import TrainingGraph
+from dkge_dist.kernels.sets import distinct
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.types import Triples
 
@@ -55,7 +56,7 @@ class EvidenceFitting:
             triples = triples.take(np.sort(rng.choice(triples.count, FIT_TRIPLES, replace=False)))
         known = canonical(Triples.concat([graph.train, graph.valid]))
         problem = fit_problem(evidence, triples, known, graph.entities, limits.seed)
-        some = graph.train.take(np.unique(rng.integers(0, graph.train.count, FIT_TRIPLES)))
+        some = graph.train.take(distinct(rng.integers(0, graph.train.count, FIT_TRIPLES)))
         return EvidenceFitting(evidence, problem, fitted_on, graph.relation_rows, some)
 
     def fitted(self, distances: Distances) -> Evidence:

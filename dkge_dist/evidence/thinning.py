@@ -17,6 +17,7 @@ from dkge_dist.kernels.csr import Adjacency, list_sizes
 from dkge_dist.kernels.evidence.hubs import HubCounts, count_hubs
 from dkge_dist.kernels.evidence.thinning import find_cuts, patched_rows, thin_lists, with_lists
 from dkge_dist.kernels.jit import threads
+from dkge_dist.kernels.sets import distinct
 from dkge_dist.types import OFFSET, ROW, Array
 
 
@@ -34,7 +35,7 @@ class ThinnedGraph:
     def of(topology: Topology, digest: Array, seed: int, limit: int) -> ThinnedGraph:
         """`digest` is that of every entity's label."""
         base = topology.neighbours.indptr
-        rows = np.union1d(np.flatnonzero(np.diff(base) > limit), patched_rows(topology.neighbours)).astype(ROW)
+        rows = distinct(np.flatnonzero(np.diff(base) > limit), patched_rows(topology.neighbours)).astype(ROW)
         rows = rows[list_sizes(topology.neighbours, rows) > limit]
         before = ThinnedGraph(topology, topology, _NO_HUBS, seed, limit)
         return before._with_rows(topology, digest, rows)
@@ -42,7 +43,7 @@ class ThinnedGraph:
     def after(self, now: Topology, change: Change, digest: Array) -> ThinnedGraph:
         """The graph after `change`, which led to `now`; the cost follows the change and the number of hubs."""
         ends = [column for side in (change.added, change.deleted) for column in (side.head, side.tail)]
-        return self._with_rows(now, digest, np.unique(np.concatenate(ends)).astype(ROW))
+        return self._with_rows(now, digest, distinct(np.concatenate(ends)).astype(ROW))
 
     def _with_rows(self, full: Topology, digest: Array, rows: Array) -> ThinnedGraph:
         """`full` with the lists of `rows` thinned anew and all others as they are in the thinned graph."""

@@ -24,6 +24,7 @@ from dkge_dist.kernels.evidence.hubs import HubCounts
 from dkge_dist.kernels.evidence.lists import EvidenceCounts, EvidenceGraph, EvidenceLimits
 from dkge_dist.kernels.evidence.walks import COLUMNS, Found, WalkInputs, walk, weigh_pairs
 from dkge_dist.kernels.jit import as_readonly, threads
+from dkge_dist.kernels.sets import distinct
 from dkge_dist.types import OFFSET, ROW, Array
 
 SLICES_A_THREAD = 4
@@ -146,6 +147,6 @@ class GraphEvidence:
 
 def _in_slices(count: int, work: Callable[[slice], Result]) -> list[Result]:
     """`work` on runs of indices, on all threads (kernels release the GIL); the results in order."""
-    edges = np.unique(np.linspace(0, count, SLICES_A_THREAD * threads() + 1).astype(int)).tolist()
+    edges = distinct(np.linspace(0, count, SLICES_A_THREAD * threads() + 1).astype(int)).tolist()
     with ThreadPoolExecutor(threads()) as pool:
         return list(pool.map(work, [slice(*run) for run in pairwise(edges)]))

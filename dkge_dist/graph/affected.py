@@ -18,6 +18,7 @@ from dkge_dist.graph.topology import Toggles
 from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.contexts import Sampling, build_contexts, contexts_differ
 from dkge_dist.kernels.csr import Adjacency
+from dkge_dist.kernels.sets import distinct
 from dkge_dist.kernels.walks import common_neighbours, near_both
 from dkge_dist.types import ROW, Array
 
@@ -39,9 +40,7 @@ class Affected:
     def entities(self, by: AffectedBy = "endpoints") -> Array:
         """All affected entities; by `context` is the published definition."""
         return (
-            self.entities_by_context
-            if by == "context"
-            else np.union1d(self.entities_by_context, self.entities_by_triple)
+            self.entities_by_context if by == "context" else distinct(self.entities_by_context, self.entities_by_triple)
         )
 
     def relations(self, by: AffectedBy = "endpoints") -> Array:
@@ -49,7 +48,7 @@ class Affected:
         return (
             self.relations_by_context
             if by == "context"
-            else np.union1d(self.relations_by_context, self.relations_by_triple)
+            else distinct(self.relations_by_context, self.relations_by_triple)
         )
 
 
@@ -63,7 +62,7 @@ def changed_entity_contexts(
         _, won = common_neighbours(now, toggles.come[0], now, toggles.come[1])
     else:
         lost, won = near_both(before, *toggles.gone, sampling.hops), near_both(now, *toggles.come, sampling.hops)
-    candidates = np.unique(np.concatenate([*ends, lost, won])).astype(ROW)
+    candidates = distinct(np.concatenate([*ends, lost, won])).astype(ROW)
     changed = [np.empty(0, bool)]
     for begin in range(0, candidates.shape[0], BATCH):
         rows = candidates[begin : begin + BATCH]
@@ -77,7 +76,7 @@ def changed_relation_contexts(
     before: PathCounts, now: PathCounts, turned: Array, digest: Array, sampling: Sampling
 ) -> Array:
     """Relations whose context differs, given the paths whose partners came or went."""
-    rows = np.union1d(before.relations_with(turned), now.relations_with(turned)).astype(ROW)
+    rows = distinct(before.relations_with(turned), now.relations_with(turned)).astype(ROW)
     old, new = before.contexts(digest, sampling, rows), now.contexts(digest, sampling, rows)
     return rows[contexts_differ(old, new)]
 
@@ -90,10 +89,10 @@ def find_affected(before: TrainingGraph, diff: Diff, snapshot: Snapshot) -> tupl
     )
     relations = changed_relation_contexts(before.paths, now.paths, turned, now.digests[1], now.sampling)
     changed = [diff.added, diff.deleted]
-    ends = np.unique(np.concatenate([column for side in changed for column in (side.head, side.tail)]))
-    kinds = np.unique(np.concatenate([side.relation for side in changed]))
-    strangers = np.union1d(diff.emerging_entities, diff.removed_entities)
-    new_kinds = np.union1d(diff.emerging_relations, diff.removed_relations)
+    ends = distinct(np.concatenate([column for side in changed for column in (side.head, side.tail)]))
+    kinds = distinct(np.concatenate([side.relation for side in changed]))
+    strangers = distinct(diff.emerging_entities, diff.removed_entities)
+    new_kinds = distinct(diff.emerging_relations, diff.removed_relations)
     affected = Affected(
         np.setdiff1d(entities, strangers),
         np.setdiff1d(relations, new_kinds),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from dkge_dist.kernels.sets import distinct
 from dkge_dist.kernels.triples import differences, minus, union
 from dkge_dist.types import ROW, Array, Split, Triples
 
@@ -136,4 +137,4 @@ def _without(rows: Array, others: Array) -> Array:
 def _joined(rows: Array, others: Array) -> Array:
     if not rows.shape[0] or not others.shape[0]:
         return rows if rows.shape[0] else others
-    return np.union1d(rows, others).astype(ROW)
+    return distinct(rows, others).astype(ROW)

@@ -17,6 +17,7 @@ from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.diff import Change, Diff
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.kernels.removable_triples import removable_triples
+from dkge_dist.kernels.sets import distinct
 from dkge_dist.kernels.triples import canonical, minus, union
 from dkge_dist.types import Array, Split, Triples
 
@@ -73,9 +74,9 @@ def _return_to_train(parent: Snapshot, changes: list[Change], names: tuple[Dicti
     if not lost.count:
         return 0
     after = _after(parent, changes)
-    entities = np.unique(np.concatenate([lost.head, lost.tail]))
+    entities = distinct(lost.head, lost.tail)
     entities = entities[after.entity_degrees(entities).train == 0]
-    relations = np.unique(lost.relation)
+    relations = distinct(lost.relation)
     relations = relations[after.relation_degrees(relations).train == 0]
     if not entities.shape[0] and not relations.shape[0]:
         return 0

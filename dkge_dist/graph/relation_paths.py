@@ -16,6 +16,7 @@ from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.contexts import Contexts, Sampling
 from dkge_dist.kernels.jit import threads
 from dkge_dist.kernels.paths import build_relation_contexts, count_path_sets, expand_pairs, path_bits
+from dkge_dist.kernels.sets import distinct
 from dkge_dist.kernels.triples import pack
 from dkge_dist.kernels.walks import common_neighbours, longer_walk_pairs
 from dkge_dist.types import ROW, Array, Triples
@@ -45,7 +46,7 @@ class PathCounts:
         bits = path_bits(self.length, relations)
         deleted = touched_pairs(before, change.deleted, self.length)
         added = touched_pairs(now, change.added, self.length)
-        pairs = np.unique(np.concatenate([deleted, added]))
+        pairs = distinct(deleted, added)
         left, right = (pairs >> 32).astype(ROW), (pairs & 0xFFFFFFFF).astype(ROW)
         old = _count(before, left, right, self.length, bits)
         new = _count(now, left, right, self.length, bits)
@@ -57,7 +58,7 @@ class PathCounts:
         """First paths of the pairs of paths whose count rose from zero or fell to zero."""
         was = _position(self.left, self.right, *delta[:2]) >= 0
         is_now = _position(*table[:2], *delta[:2]) >= 0
-        return np.unique(delta[0][was != is_now])
+        return distinct(delta[0][was != is_now])
 
     def contexts(self, digest: Array, sampling: Sampling, rows: Array) -> Contexts:
         """The contexts of relations `rows`; `digest` is that of every relation's label."""
@@ -66,7 +67,7 @@ class PathCounts:
     def relations_with(self, paths: Array) -> Array:
         """The relations that are one of `paths`, or have one of them as a vertex of their context."""
         single = np.concatenate([self.right[np.isin(self.left, paths)], paths])
-        return np.unique(single[single < 1 << self.bits] - 1).astype(ROW)
+        return distinct(single[single < 1 << self.bits] - 1).astype(ROW)
 
 
 def _count(topology: Topology, left: Array, right: Array, length: int, bits: int) -> tuple[Array, Array, Array]:
@@ -115,4 +116,4 @@ def touched_pairs(topology: Topology, triples: Triples, length: int) -> Array:
         pairs.append(pack(start, tail[which]))
     if length >= 3:
         pairs.append(longer_walk_pairs(topology.outgoing, topology.incoming, head, tail, length))
-    return np.unique(np.concatenate(pairs))
+    return distinct(np.concatenate(pairs))

@@ -8,6 +8,7 @@ import numpy as np
 
 from dkge_dist.graph.diff import Change
 from dkge_dist.kernels.csr import Adjacency, incoming, joined, outgoing, patch, undirected
+from dkge_dist.kernels.sets import distinct
 from dkge_dist.kernels.triples import pack
 from dkge_dist.types import ROW, Array, Triples
 
@@ -56,7 +57,7 @@ def _changed_pairs(change: Change) -> tuple[Array, Array]:
     """The different unordered pairs of ends of the changed triples, loops left out."""
     triples = Triples.concat([change.added, change.deleted])
     low, high = np.minimum(triples.head, triples.tail), np.maximum(triples.head, triples.tail)
-    codes = np.unique(pack(low, high)[low != high])
+    codes = distinct(pack(low, high)[low != high])
     return (codes >> 32).astype(ROW), (codes & 0xFFFFFFFF).astype(ROW)
 
 

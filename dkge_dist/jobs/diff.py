@@ -6,8 +6,6 @@ import os
 import time
 from pathlib import Path
 
-import numpy as np
-
 from dkge_dist.config import Settings
 from dkge_dist.graph.affected import find_affected
 from dkge_dist.graph.dictionary import Dictionary
@@ -15,6 +13,7 @@ from dkge_dist.graph.diff import Diff
 from dkge_dist.jobs.graphs import training_graph
 from dkge_dist.jobs.report import Report, seconds_since
 from dkge_dist.kernels.jit import set_threads
+from dkge_dist.kernels.sets import distinct
 from dkge_dist.store.manifest import SnapshotManifest
 from dkge_dist.store.store import Store
 from dkge_dist.types import Triples, UsageError
@@ -67,7 +66,7 @@ def _write_changes(path: Path, change: Diff, names: Names) -> None:
     """The train triples of a diff as a change file."""
     for triples in (change.added, change.deleted):
         for dictionary, column in ((names[0], triples.head), (names[1], triples.relation), (names[0], triples.tail)):
-            for label in dictionary.labels(np.unique(column)):
+            for label in dictionary.labels(distinct(column)):
                 if "\t" in label or "\n" in label or label.endswith("\r"):
                     raise UsageError(f"{path}: a change file cannot hold the label {label!r}: it has a tab or line end")
     lines = [

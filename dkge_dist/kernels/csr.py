@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dkge_dist.kernels.jit import as_readonly, kernel, parallel_kernel, prange, subkernel
+from dkge_dist.kernels.sets import distinct
 from dkge_dist.kernels.triples import group, pack
 from dkge_dist.types import OFFSET, ROW, Array, Triples
 
@@ -181,7 +182,7 @@ def patch(adjacency: Adjacency, removed: tuple[Array, Array], added: tuple[Array
     by this patch and by earlier ones.
     """
     before = adjacency.slot_row[adjacency.slot_row != FREE]
-    rows = np.unique(np.concatenate([removed[0], added[0], before])).astype(ROW)
+    rows = distinct(removed[0], added[0], before).astype(ROW)
     old, new = _by_position(rows, *removed), _by_position(rows, *added)
     indptr = np.zeros(rows.shape[0] + 1, OFFSET)
     np.cumsum(list_sizes(adjacency, rows) - np.diff(old.indptr) + np.diff(new.indptr), out=indptr[1:])

@@ -15,6 +15,7 @@ import numpy as np
 
 from dkge_dist.kernels.csr import Adjacency, entry, locate
 from dkge_dist.kernels.jit import as_readonly, kernel, parallel_kernel, prange, subkernel
+from dkge_dist.kernels.sets import distinct
 from dkge_dist.types import OFFSET, ROW, Array
 
 STRIDE = 20
@@ -210,6 +211,6 @@ def in_lists(filtered: FilteredCandidates, indptr: Array, rows: Array) -> Array:
 
 def merge_filtered(filtered: FilteredCandidates, indptr: Array, rows: Array) -> FilteredCandidates:
     """Both lists of each query in one, ascending and without repeats."""
-    codes = np.union1d(_codes(*filtered), _codes(indptr, rows))
+    codes = distinct(_codes(*filtered), _codes(indptr, rows))
     starts = np.arange(indptr.shape[0], dtype=np.int64) << 32
     return FilteredCandidates(np.searchsorted(codes, starts), (codes & 0xFFFFFFFF).astype(ROW))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from dkge_dist.kernels.jit import as_readonly, kernel, parallel_kernel, prange, subkernel
+from dkge_dist.kernels.sets import distinct
 from dkge_dist.types import OFFSET, ROW, Array, Triples
 
 INSERTION_SORT_UP_TO = 24
@@ -89,7 +90,7 @@ def distinct_rows(values: Array) -> Array:
     """The distinct rows of `values`, ascending; by counting where they are many, by sorting where they are few."""
     if values.shape[0] > 1 << 20:
         return np.flatnonzero(np.bincount(values)).astype(ROW)
-    return np.unique(values)
+    return distinct(values)
 
 
 def canonical(triples: Triples) -> Triples:

@@ -17,6 +17,7 @@ from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.batches import RowNumbering, bernoulli_head_chance, corrupt, known_among, links
 from dkge_dist.kernels.csr import list_sizes
 from dkge_dist.kernels.evidence.walks import LINK
+from dkge_dist.kernels.sets import distinct
 from dkge_dist.learning.contexts import HiddenPairs
 from dkge_dist.types import OFFSET, ROW, Array, Triples
 
@@ -214,7 +215,7 @@ class BatchMaker(Generic[Objects]):
         relation_rows, relation = self._relation_numbers.number(triples.relation)
         head, tail, negative = numbers[:count], numbers[count : 2 * count], numbers[2 * count :]
         none = np.empty(0, OFFSET)
-        shared, negative = (np.unique(negative), none) if is_shared else (none, negative)
+        shared, negative = (distinct(negative), none) if is_shared else (none, negative)
         known = (rows, shared, self._entity_numbers)
         tail_offset, head_offset = self._offsets(positions[mine])
         return Batch(

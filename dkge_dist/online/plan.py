@@ -15,6 +15,7 @@ from dkge_dist.graph.affected import Affected, AffectedBy
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.selection import triples_of
+from dkge_dist.kernels.sets import distinct
 from dkge_dist.kernels.triples import canonical, group, positions
 from dkge_dist.types import OFFSET, ROW, Array, Field, Triples
 
@@ -34,7 +35,7 @@ class ObjectPlan:
     @cached_property
     def refreshed(self) -> Array:
         """Rows whose o* is materialised again."""
-        return np.union1d(self.emerging, self.affected).astype(ROW)
+        return distinct(self.emerging, self.affected).astype(ROW)
 
     @cached_property
     def trained(self) -> Array:
@@ -73,11 +74,11 @@ class UpdatePlan:
 
     def blocks(self, block_rows: int) -> Array:
         """The blocks of the entity tables that hold rows of the write set."""
-        return np.unique(self.entities.refreshed // block_rows)
+        return distinct(self.entities.refreshed // block_rows)
 
     def shards(self, block_rows: int, count: int) -> list[int]:
         """The shards that an update will write to, if there are `count` of them."""
-        return [int(shard) for shard in np.unique(self.blocks(block_rows) % count)]
+        return [int(shard) for shard in distinct(self.blocks(block_rows) % count)]
 
     def summary(self) -> dict[str, Any]:
         """Sizes, for people and for JSON."""

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import safetensors.numpy
 
+from dkge_dist.kernels.sets import distinct
 from dkge_dist.store.manifest import TableEntry
 from dkge_dist.store.storage import Storage
 from dkge_dist.store.tables import VALUE, StoredTable, block_rows
@@ -50,7 +51,7 @@ class TableRows:
         rows = self._rows[wanted]
         block = self._table.index.block
         out = np.empty((rows.shape[0], self.shape[1]), VALUE)
-        for number in np.unique(rows // block):
+        for number in distinct(rows // block):
             begin, end = np.searchsorted(rows, (number * block, (number + 1) * block))
             out[begin:end] = self._table.rows(int(number))[rows[begin:end] - number * block]
         return out
