@@ -24,7 +24,7 @@ from dkge_dist.types import Array
 SNAPSHOTS = ("snapshot1", "snapshot2", "snapshot3")
 SECONDS = {"yago": "<= 4", "dbpedia": "<= 6"}
 LEAST = {("dbpedia", "added_existing"): 0.9, ("dbpedia", "added_emerging"): 0.8}
-KEPT = ("seconds", "plan_seconds", "learn_seconds", "open_seconds", "publish_seconds")
+KEPT = ("seconds", "plan_seconds", "learn_seconds", "measure_seconds", "open_seconds", "publish_seconds")
 KEPT += ("epochs", "trained_triples", "emerging_entities", "affected_entities")
 
 Held = dict[str, tuple[Array, Array]]

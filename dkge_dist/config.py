@@ -153,17 +153,17 @@ class OnlineSettings(Section):
     ] = "changed"
     replay: Annotated[
         float, Field(ge=0, le=1000, description="triples of the surroundings beside each changed one in a batch")
-    ] = 4.0
+    ] = 5.0
     negatives: Annotated[
         int | None,
         Field(ge=1, le=1_000_000, description="of a batch, and as many again of what learns; null: as in training"),
     ] = 256
     hold_affected: Annotated[
         float, Field(ge=0, le=1000, description="how strongly affected objects are drawn back to where they were")
-    ] = 0.3
+    ] = 0.1
     batch_size: Annotated[int, Field(ge=1, le=10_000_000)] = 1000
     optimizer: Literal["adagrad", "sgd"] = "adagrad"
-    learning_rate: Annotated[float, Field(gt=0, le=1e6)] = 0.07
+    learning_rate: Annotated[float, Field(gt=0, le=1e6)] = 0.1
     schedule: Annotated[Literal["linear", "constant"], Field(description="of the learning rate, over max_epochs")] = (
         "linear"
     )

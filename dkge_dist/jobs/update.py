@@ -190,11 +190,14 @@ def updated(
         report["plan_seconds"] = night.plan_seconds
         learning = time.monotonic()
         done = _learn(night, tables, model, evidence, monitor)
+        report |= {"epochs": done.epochs, "learn_seconds": seconds_since(learning, FINE)}
+        measuring = time.monotonic()
         metrics, ranked = measure_validation(night.graph, tables, settings, evidence)
-        report |= {"epochs": done.epochs, "learn_seconds": seconds_since(learning, FINE), "valid": metrics}
+        report["valid"] = metrics
         sizes = (evidence, settings.online.valid_candidates)
         report["fidelity"] = sampled_fidelity(night.graph, change.target, change.diff, tables, *sizes)
         report["drift"] = find_drift(baseline.version, trained, ranked, report["fidelity"])
+        report["measure_seconds"] = seconds_since(measuring, FINE)
         publishing = time.monotonic()
         with store.storage.staging() as staging:
             deltas = (

@@ -81,7 +81,7 @@ def model(store: Path) -> ModelManifest:
     return Store.open(store).find_model()
 
 
-TIMED = {"open_seconds", "plan_seconds", "learn_seconds", "publish_seconds", "seconds"}
+TIMED = {"open_seconds", "plan_seconds", "learn_seconds", "measure_seconds", "publish_seconds", "seconds"}
 MOVED = {"shards_touched", "shards_total", "bytes_pulled", "bytes_pushed", "bytes_written", "shards"}
 
 
