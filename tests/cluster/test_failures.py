@@ -183,6 +183,7 @@ def test_training_survives_the_loss_of_a_shard_a_worker_and_a_node(tmp_path: Pat
     assert api.check(store)["ok"]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_update_that_loses_a_shard_leaves_the_store_as_it_was(tmp_path: Path, nodes: Nodes) -> None:
     store = store_of(tmp_path)

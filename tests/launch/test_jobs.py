@@ -186,6 +186,7 @@ def test_dashboard_listens_on_loopback_only(head: Head) -> None:
         socket.create_connection(("127.0.0.2", port), timeout=60)
 
 
+@pytest.mark.slow
 def test_night_submitted_twice_is_learnt_once(head: Head, workspace: Path, tmp_path: Path) -> None:
     status, output = head.run(shlex.join(nightly(workspace)))
     assert status == "SUCCEEDED", output
