@@ -158,12 +158,16 @@ class OnlineSettings(Section):
         int | None,
         Field(ge=1, le=1_000_000, description="of a batch, and as many again of what learns; null: as in training"),
     ] = 256
+    hide_targets: Annotated[
+        float | None,
+        Field(ge=0, le=1, description="the share of triples that do not show in contexts; null: as in training"),
+    ] = 0.25
     hold_affected: Annotated[
-        float, Field(ge=0, le=1000, description="how strongly affected objects are drawn back to where they were")
+        float, Field(ge=0, le=1000, description="how strongly affected entities are drawn back to where they were")
     ] = 0.1
     batch_size: Annotated[int, Field(ge=1, le=10_000_000)] = 1000
     optimizer: Literal["adagrad", "sgd"] = "adagrad"
-    learning_rate: Annotated[float, Field(gt=0, le=1e6)] = 0.1
+    learning_rate: Annotated[float, Field(gt=0, le=1e6)] = 0.15
     schedule: Annotated[Literal["linear", "constant"], Field(description="of the learning rate, over max_epochs")] = (
         "linear"
     )
@@ -229,6 +233,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "train.eval_every": 2,
         "online.affected_by": "context",
         "online.hold_relations": False,
+        "online.hide_targets": None,
         "online.hold_affected": 0.0,
         "online.negatives": None,
         "online.epochs_over": "affected",

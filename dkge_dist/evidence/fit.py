@@ -6,13 +6,12 @@ candidates of a question are all that have evidence and a sample of the rest, wh
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from dkge_dist.evidence.features import FEATURES, LEAST_CONFIDENCE, features
-from dkge_dist.evidence.questions import Questions
+from dkge_dist.evidence.questions import Distances, Questions
 from dkge_dist.evidence.walks import GraphEvidence
 from dkge_dist.evidence.weights import EvidenceWeights
 from dkge_dist.kernels.csr import incoming, outgoing
@@ -44,9 +43,6 @@ ITERATIONS = 300
 HALF_SEED = 0x68616C66
 FIT_STREAM = 11
 """Of random numbers, apart from the other streams of a seed."""
-
-Distances = Callable[[Questions, Array, Array], Array]
-"""Distances of the vectors: of question i to the rows `rows[indptr[i]:indptr[i + 1]]`."""
 
 
 def fitting_half(triples: Triples, digests: tuple[Array, Array]) -> Array:

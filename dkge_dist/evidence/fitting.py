@@ -7,13 +7,13 @@ vectors: those have seen the triples.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from dkge_dist.evidence.fit import Distances, FitProblem, fit_problem, fit_weights, fitting_half
-from dkge_dist.evidence.questions import Questions
+from dkge_dist.evidence.fit import FitProblem, fit_problem, fit_weights, fitting_half
+from dkge_dist.evidence.questions import Distances
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.evidence.walks import GraphEvidence, WalkLimits
 from dkge_dist.graph.training_graph import TrainingGraph
@@ -23,15 +23,19 @@ from dkge_dist.types import Triples
 
 FIT_TRIPLES = 3000
 """Triples that θ is fitted on at most: it has few parameters."""
-LEARNT_SHARE = 0.9
-"""So many of the train triples lie nearer than where evidence begins to count less."""
-SAMPLE_STREAM = 12
+SAMPLE_STREAM, TRAIN_STREAM = 12, 14
 """Of random numbers, apart from the other streams of a seed."""
 
 
 def validation_half(graph: TrainingGraph) -> Triples:
     """The validation triples that stop training and choose settings: those that θ is not fitted on."""
     return graph.valid.take(np.flatnonzero(~fitting_half(graph.valid, graph.digests)))
+
+
+def sampled_train(graph: TrainingGraph, seed: int) -> Triples:
+    """The train triples whose distances tell how near vectors bring what they learnt."""
+    rng = np.random.default_rng([seed, TRAIN_STREAM])
+    return graph.train.take(distinct(rng.integers(0, graph.train.count, FIT_TRIPLES)))
 
 
 @dataclass(frozen=True)
@@ -56,12 +60,9 @@ class EvidenceFitting:
             triples = triples.take(np.sort(rng.choice(triples.count, FIT_TRIPLES, replace=False)))
         known = canonical(Triples.concat([graph.train, graph.valid]))
         problem = fit_problem(evidence, triples, known, graph.entities, limits.seed)
-        some = graph.train.take(distinct(rng.integers(0, graph.train.count, FIT_TRIPLES)))
-        return EvidenceFitting(evidence, problem, fitted_on, graph.relation_rows, some)
+        return EvidenceFitting(evidence, problem, fitted_on, graph.relation_rows, sampled_train(graph, limits.seed))
 
     def fitted(self, distances: Distances) -> Evidence:
         """Evidence beside the vectors that were learnt."""
         weights = fit_weights(self.problem, self.relations, distances if self.fitted_on == "valid" else None)
-        questions = Questions.of(self.train, asks_tail=True)
-        learnt = distances(questions, np.arange(self.train.count + 1), self.train.tail)
-        return Evidence(self.graph, replace(weights, near=float(np.quantile(learnt, LEARNT_SHARE))))
+        return Evidence(self.graph, weights).beside(distances, self.train)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -44,3 +45,7 @@ class Questions(NamedTuple):
         relation = np.full(answers.shape[0], self.relation[number], ROW)
         others = answers.astype(ROW)
         return Triples(entity, relation, others) if self.asks_tail[number] else Triples(others, relation, entity)
+
+
+Distances = Callable[[Questions, Array, Array], Array]
+"""Distances of the vectors: of question i to the rows `rows[indptr[i]:indptr[i + 1]]`."""

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from dkge_dist.evidence.features import features
-from dkge_dist.evidence.questions import Questions
+from dkge_dist.evidence.questions import Distances, Questions
 from dkge_dist.evidence.walks import GraphEvidence
 from dkge_dist.evidence.weights import EvidenceWeights
 from dkge_dist.kernels.csr import Adjacency
 from dkge_dist.kernels.evidence.lists import joined_by
-from dkge_dist.types import OFFSET, ROW, Array
+from dkge_dist.types import OFFSET, ROW, Array, Triples
 
 SELF_WEIGHT = 10.0
 """c of c·log((self_r + 1) / (pairs_r + 2)): a relation without self loops will hardly have one now."""
@@ -21,6 +21,9 @@ SELF_WEIGHT = 10.0
 
 BY_HEART = np.float32(12.0)
 """What evidence is divided by where it would lift a candidate above what vectors know by heart."""
+
+LEARNT_SHARE = 0.9
+"""So many of the train triples lie nearer than where evidence begins to count less."""
 
 
 def combined_score(distance: Array, evidence: Array, near: float) -> Array:
@@ -64,6 +67,11 @@ class Evidence:
 
     graph: GraphEvidence
     weights: EvidenceWeights
+
+    def beside(self, distances: Distances, train: Triples) -> Evidence:
+        """The same beside vectors that bring some train triples as near as they do: it leaves above what they know."""
+        learnt = distances(Questions.of(train, asks_tail=True), np.arange(train.count + 1), train.tail)
+        return replace(self, weights=replace(self.weights, near=float(np.quantile(learnt, LEARNT_SHARE))))
 
     def candidates(self, questions: Questions) -> ScoredCandidates:
         """All candidates with evidence, known answers left out; a question's own entity is always one of them."""

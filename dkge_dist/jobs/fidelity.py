@@ -23,7 +23,7 @@ from dkge_dist.store.store import Store
 from dkge_dist.tables.table import Tables
 from dkge_dist.types import DkgeError, Split
 
-SAMPLE = 500
+SAMPLE = 250
 """Triples of a group in the report of a night."""
 STREAM = 13
 """Of random numbers, apart from the other streams of a seed."""
@@ -103,7 +103,7 @@ def _before(store: Store, runtime: Runtime, parent: ModelManifest, night: NightT
 def sampled_fidelity(
     graph: TrainingGraph, snapshot: Snapshot, diff: Diff, tables: Tables, evidence: Evidence | None, candidates: int
 ) -> Report:
-    """Of at most 500 triples a group against so many entities: the cost follows the change.
+    """Of at most 250 triples a group against so many entities: the cost follows the change.
 
     `of` says how many triples of a kind the night has.
     """

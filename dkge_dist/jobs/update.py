@@ -13,7 +13,7 @@ from dkge_dist.config import Settings
 from dkge_dist.evaluation.fidelity import forgotten
 from dkge_dist.evaluation.validation import Validation
 from dkge_dist.evidence.counts import PathShares
-from dkge_dist.evidence.fitting import validation_half
+from dkge_dist.evidence.fitting import sampled_train, validation_half
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.evidence.stored import counts_of, to_arrays, weights_of
 from dkge_dist.evidence.walks import GraphEvidence
@@ -24,6 +24,7 @@ from dkge_dist.jobs.drift import baseline_after, find_drift, load_ranked
 from dkge_dist.jobs.evidence import walk_limits
 from dkge_dist.jobs.fidelity import sampled_fidelity
 from dkge_dist.jobs.graphs import training_graph
+from dkge_dist.jobs.opened import joint_embedding
 from dkge_dist.jobs.published import PublishedModel
 from dkge_dist.jobs.report import FINE, Report, seconds_since
 from dkge_dist.jobs.validation import measure_validation
@@ -192,6 +193,9 @@ def updated(
         done = _learn(night, tables, model, evidence, monitor)
         report |= {"epochs": done.epochs, "learn_seconds": seconds_since(learning, FINE)}
         measuring = time.monotonic()
+        if evidence is not None:
+            distances = joint_embedding(tables, change.target).distances
+            evidence = evidence.beside(distances, sampled_train(night.graph, settings.seed))
         metrics, ranked = measure_validation(night.graph, tables, settings, evidence)
         report["valid"] = metrics
         sizes = (evidence, settings.online.valid_candidates)
@@ -302,12 +306,9 @@ def _learn(night: Night, tables: Tables, model: Dkge, evidence: Evidence | None,
     train, online = settings.train, settings.online
     entity_contexts = EntityContexts(graph.topology, graph.digests[0], graph.sampling)
     relation_contexts = RelationContexts(graph.paths, graph.digests[1], graph.sampling)
-    entities = OnlineObjects(
-        model.entity, tables.entities, entity_contexts, graph.topology, plan.entities, online.hold_affected
-    )
-    relations = OnlineObjects(
-        model.relation, tables.relations, relation_contexts, graph.topology, plan.relations, online.hold_affected
-    )
+    hold = plan.hold(online.hold_affected, graph.topology)
+    entities = OnlineObjects(model.entity, tables.entities, entity_contexts, graph.topology, plan.entities, hold)
+    relations = OnlineObjects(model.relation, tables.relations, relation_contexts, graph.topology, plan.relations)
     negatives = NegativeSampling.of(
         graph, train.sampler, online.negatives or train.negatives, train.logq_correction, plan.entities.trained
     )
@@ -326,7 +327,7 @@ def _learn(night: Night, tables: Tables, model: Dkge, evidence: Evidence | None,
             entities,
             relations,
             negatives,
-            train.hide_targets,
+            train.hide_targets if online.hide_targets is None else online.hide_targets,
             deleted=plan.deleted,
             own_negative=own_negative,
         ),

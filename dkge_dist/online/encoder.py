@@ -3,7 +3,7 @@
 `^c` of existing objects and the AGCNs are frozen, so the hidden features of a context that holds no emerging object are
 the same all night: `prepare` computes them once, and a step costs a product with them instead of the whole convolution.
 
-Shapes: B objects of a batch, M context vertices, D dimensions.
+Shapes: B objects of a batch, M context vertices, H objects held near where they were, D dimensions.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ class OnlineBatch:
 
 
 class OnlineObjects:
-    """One kind of objects during an update: an `ObjectEncoder` whose contexts are also the source of its batches."""
+    """One kind of objects during an update: an `ObjectEncoder` whose contexts are also the source of its batches.
+
+    `hold_H`: how strongly each of `plan.held` is drawn back to where it was.
+    """
 
     def __init__(
         self,
@@ -66,10 +69,10 @@ class OnlineObjects:
         contexts: Contexts,
         topology: Topology,
         plan: ObjectPlan,
-        hold_affected: float = 0.0,
+        hold_H: Array | None = None,
     ) -> None:
         self.encoder, self.table, self.source, self.topology, self.plan = encoder, table, contexts, topology, plan
-        self.hold_affected = hold_affected
+        self.hold_H = hold_H
         self.count = contexts.count
         self.emerging = np.zeros(self.count, bool)
         self.emerging[plan.emerging] = True
@@ -83,8 +86,8 @@ class OnlineObjects:
     def prepare(self) -> None:
         """Compute the hidden features of all objects to refresh whose context holds no emerging object, and keep where
         affected objects are held."""
-        if self.hold_affected:
-            self.held = np.setdiff1d(self.plan.trained, self.plan.emerging).astype(ROW)
+        if self.hold_H is not None:
+            self.held = self.plan.held
             self.held_at_HD = self.table.pull({Field.KNOWLEDGE: self.held})[Field.KNOWLEDGE].copy()
         trained = self.plan.refreshed
         sizes, parts, known = [self.begin], [self.hidden_MD], 0
@@ -175,12 +178,13 @@ class OnlineObjects:
         return gradients
 
     def _draw_back(self, rows: Array, knowledge_BD: Array, gradient_BD: Array) -> None:
-        """Add the gradient of hold_affected / 2 · |^k − where it was|² of affected objects, in place."""
-        if not self.held.shape[0]:
+        """Add the gradient of hold / 2 · |^k − where it was|² of affected objects, in place."""
+        if self.hold_H is None or not self.held.shape[0]:
             return
         at = np.minimum(np.searchsorted(self.held, rows), self.held.shape[0] - 1)
         here = np.flatnonzero(self.held[at] == rows)
-        gradient_BD[here] += np.float32(self.hold_affected) * (knowledge_BD[here] - self.held_at_HD[at[here]])
+        at = at[here]
+        gradient_BD[here] += self.hold_H[at, None] * (knowledge_BD[here] - self.held_at_HD[at])
 
     @torch.no_grad()
     def refresh(self) -> None:

@@ -13,11 +13,15 @@ import numpy as np
 
 from dkge_dist.graph.affected import Affected, AffectedBy
 from dkge_dist.graph.diff import Diff
+from dkge_dist.graph.topology import Topology
 from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.selection import triples_of
 from dkge_dist.kernels.sets import distinct
 from dkge_dist.kernels.triples import canonical, group, positions
 from dkge_dist.types import OFFSET, ROW, Array, Field, Triples
+
+STAYED_FOR_ONE = 10.0
+"""An entity with more triples than so many for each one that changed is drawn back more strongly, in proportion."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,11 @@ class ObjectPlan:
     def trained(self) -> Array:
         """Rows whose `^k` is trained."""
         return self.emerging.astype(ROW) if self.holds_affected else self.refreshed
+
+    @cached_property
+    def held(self) -> Array:
+        """Rows whose `^k` goes on from where it was."""
+        return np.setdiff1d(self.trained, self.emerging, assume_unique=True).astype(ROW)
 
     @property
     def write_set(self) -> dict[Field, Array]:
@@ -71,6 +80,23 @@ class UpdatePlan:
     def empty() -> UpdatePlan:
         """Nothing to do."""
         return UpdatePlan(ObjectPlan.empty(), ObjectPlan.empty(), Triples.empty(), np.empty(0, OFFSET), Triples.empty())
+
+    def hold(self, strength: float, topology: Topology) -> Array | None:
+        """How strongly each of `entities.held` is drawn back: by `strength`, and more where most of it stayed.
+
+        A hub with a few new triples among thousands would else leave the thousands for the few; their other ends, which
+        have little else, can come to it.
+        """
+        if not strength:
+            return None
+        held = self.entities.held
+        changed = Triples.concat([self.triples.take(self.added), self.deleted])
+        ends = np.sort(np.concatenate([changed.head, changed.tail]))
+        count = np.searchsorted(ends, held, "right") - np.searchsorted(ends, held, "left")
+        degree = sum(side.indptr[held + 1] - side.indptr[held] for side in (topology.outgoing, topology.incoming))
+        stayed = degree / np.maximum(count, 1) / STAYED_FOR_ONE
+        strengths: Array = (strength * np.maximum(stayed, 1)).astype(np.float32)
+        return strengths
 
     def blocks(self, block_rows: int) -> Array:
         """The blocks of the entity tables that hold rows of the write set."""

@@ -7,8 +7,9 @@ import pytest
 
 from dkge_dist.evidence import fitting as module
 from dkge_dist.evidence.fit import fitting_half
-from dkge_dist.evidence.fitting import LEARNT_SHARE, EvidenceFitting, validation_half
+from dkge_dist.evidence.fitting import EvidenceFitting, validation_half
 from dkge_dist.evidence.questions import Questions
+from dkge_dist.evidence.scores import LEARNT_SHARE
 from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.contexts import Sampling

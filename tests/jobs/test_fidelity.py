@@ -29,8 +29,11 @@ GROUPS = ("added_existing", "added_emerging", "deleted", "replaced", "kept_near"
 
 
 @pytest.fixture(params=["default", "paper"])
-def updated(request: pytest.FixtureRequest, trained: Callable[[str], Path], tmp_path: Path) -> Path:
-    """A model of `base` (version 2), brought to `n1` (4) and to `n2` (6)."""
+def updated(
+    request: pytest.FixtureRequest, trained: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """A model of `base` (version 2), brought to `n1` (4) and to `n2` (6); samples hold everything."""
+    monkeypatch.setattr(job, "SAMPLE", 1000)
     store = Path(shutil.copytree(trained(request.param), tmp_path / "store"))
     ingest_night(tmp_path / "n1.changes", store, ADDED, some_train(store, 8))
     dkge_dist.update(store)

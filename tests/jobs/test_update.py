@@ -13,6 +13,8 @@ import dkge_dist
 from dkge_dist.evaluation.link_prediction import metrics, rank
 from dkge_dist.evaluation.validation import Validation
 from dkge_dist.evidence.fit import fitting_half
+from dkge_dist.evidence.questions import Questions
+from dkge_dist.evidence.scores import LEARNT_SHARE
 from dkge_dist.graph.labels import Labels
 from dkge_dist.jobs.evidence import open_evidence
 from dkge_dist.jobs.opened import open_embedding, open_model
@@ -226,6 +228,22 @@ def test_validation_of_an_update_is_that_of_training(store: Path, tmp_path: Path
         ranks = rank(embedding, valid, opened.snapshot.triples(Split.TRAIN), evidence)
     assert report["valid"] == pytest.approx(metrics(ranks.both))
     assert report["valid"] == model_of(store).model.metrics
+
+
+def test_evidence_leaves_above_what_vectors_know_after_the_night(store: Path, tmp_path: Path) -> None:
+    """The distance below which evidence counts less is that of the new vectors."""
+    ingest_night(tmp_path / "n.changes", store, ADDED, [])
+    dkge_dist.update(store, settings=["online.learning_rate=1"])
+    before, now = (open_model(Store.open(store), version) for version in ("2", None))
+    evidence, old = open_evidence(now), open_evidence(before)
+    if evidence is None or old is None:
+        pytest.skip("a preset without evidence")
+    train = now.snapshot.triples(Split.TRAIN)
+    with open_embedding(now, LocalRuntime()) as embedding:
+        distance = embedding.distances(Questions.of(train, True), np.arange(train.count + 1), train.tail)
+    nearer = (distance < evidence.weights.near).mean()
+    assert nearer == pytest.approx(LEARNT_SHARE, abs=0.03)
+    assert evidence.weights.near != old.weights.near
 
 
 def test_many_deltas_are_folded_into_a_version_of_the_same_content(

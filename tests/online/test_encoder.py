@@ -237,23 +237,27 @@ def test_what_a_batch_reads() -> None:
 def test_affected_objects_are_drawn_back_and_newcomers_are_not() -> None:
     """The gradient of half of it times the squared way since `prepare`; where nothing moved there is none."""
     kind = night_of_one()
-    rows, hold = np.array([7, 2, 1, 5, 0], ROW), 0.5
+    rows = np.array([7, 2, 1, 5, 0], ROW)
     plan = online(kind, {1}, {0, 1, 5, 7}).plan
-    gradients = {}
+    hold = np.arange(1, 1 + plan.held.shape[0], dtype=np.float32)
+    assert 5 in plan.held
+    assert 1 not in plan.held
+    gradients = []
     moved = np.random.default_rng(3).normal(size=(2, DIM)).astype(np.float32)
-    for strength in (0.0, hold):
-        objects = OnlineObjects(kind.encoder, kind.table, kind.contexts, kind.topology, plan, strength)
+    for strengths in (None, hold):
+        objects = OnlineObjects(kind.encoder, kind.table, kind.contexts, kind.topology, plan, strengths)
         objects.prepare()
         before = kind.table.pull({Field.KNOWLEDGE: np.array([1, 5], ROW)})[Field.KNOWLEDGE].copy()
         kind.table.write(Field.KNOWLEDGE, np.array([1, 5], ROW), before + moved)
         batch = objects.batch(rows)
         out, leaves = objects.encode(batch)
         out.sum().backward()
-        gradients[strength] = objects.gradients(batch, leaves)
+        gradients.append(objects.gradients(batch, leaves))
         kind.table.write(Field.KNOWLEDGE, np.array([1, 5], ROW), before)
-    for field, (where, plain) in gradients[0.0].items():
-        assert gradients[hold][field][0].tolist() == where.tolist()
+    plainly, held = gradients
+    for field, (where, plain) in plainly.items():
+        assert held[field][0].tolist() == where.tolist()
         expected = plain.copy()
         if field == Field.KNOWLEDGE:
-            expected[where == 5] += hold * moved[1]
-        np.testing.assert_allclose(gradients[hold][field][1], expected, rtol=1e-5, atol=1e-6)
+            expected[where == 5] += hold[plan.held == 5] * moved[1]
+        np.testing.assert_allclose(held[field][1], expected, rtol=1e-5, atol=1e-6)

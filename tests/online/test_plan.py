@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dkge_dist.graph.affected import AffectedBy
 from dkge_dist.kernels.triples import canonical
-from dkge_dist.online.plan import ObjectPlan, RelationIndex, UpdatePlan
+from dkge_dist.online.plan import STAYED_FOR_ONE, ObjectPlan, RelationIndex, UpdatePlan
 from dkge_dist.types import ROW, Field
 from tests import reference
 from tests.online.building import SEED, plan_of, small_night
@@ -130,6 +130,24 @@ def test_relations_that_are_held_bring_no_triples(night: Evolution) -> None:
     expected = {(h, r, t) for h, r, t in night.after if h in entities or t in entities or r in relations}
     assert set(to_list(found.triples)) == expected
     assert set(to_list(found.triples.take(found.added))) == set(night.after) - set(night.before.triples)
+
+
+@settings(max_examples=50)
+@given(evolutions(), st.sampled_from([0.1, 2.0]))
+def test_an_entity_of_which_most_stayed_is_drawn_back_more(night: Evolution, strength: float) -> None:
+    """In proportion to its triples for each one that changed; newcomers are not drawn back."""
+    assume(night.before.triples and night.after)
+    found = plan_of(night.before.triples, night.after, night.before.rows, night.before.relations)
+    plan, before, after = found.plan, set(night.before.triples), set(night.after)
+    held = plan.hold(strength, found.graph.topology)
+    assert held is not None
+    assert set(plan.entities.held.tolist()) == set(plan.entities.affected.tolist())
+    changed = (after - before) | set(to_list(plan.deleted))
+    for row, found_strength in zip(plan.entities.held.tolist(), held.tolist(), strict=True):
+        triples, moved = (sum((h == row) + (t == row) for h, _, t in some) for some in (after, changed))
+        expected = strength * max(1, triples / max(moved, 1) / STAYED_FOR_ONE)
+        assert found_strength == pytest.approx(expected, rel=1e-6)
+    assert plan.hold(0.0, found.graph.topology) is None
 
 
 @pytest.mark.parametrize(("shards", "touched"), [(1, [0]), (2, [0, 1]), (3, [0, 2]), (16, [0, 2, 15])])
