@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -51,8 +52,15 @@ def night_at_full_size(work: Path, preset: str, seconds: float) -> dict[str, Any
         words = ["model.dim=100", f"train.max_seconds={seconds}", "train.batch_size=4000"]
         api.train(store, snapshot="1", settings=words)
     command = [sys.executable, "-c", IN_ITS_OWN_PROCESS, str(store), base_model(store), *online_words()]
+    began = time.monotonic()
     report: dict[str, Any] = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    return report
+    return {**report, "command_seconds": round(time.monotonic() - began, 2)}
+
+
+def _believed(night: dict[str, Any], way: str) -> float:
+    """How much of what it believes of the surroundings a model believes of what was added."""
+    found = night["fidelity"]
+    return float(found["added_existing"][way]["mrr"] / found["kept_near"][way]["mrr"])
 
 
 def embedded(work: Path, size: int) -> Path:
@@ -97,15 +105,18 @@ def main() -> None:
     arguments = parser.parse_args()
     night = night_at_full_size(arguments.work, arguments.preset, arguments.train_seconds)
     figures: dict[str, tuple[Any, Any]] = {
-        f"update of an {arguments.preset} night, s": (night["seconds"], "<= 120"),
+        f"update of an {arguments.preset} night, s": (night["command_seconds"], "<= 60"),
         "  of which opening the store": (night["open_seconds"], ""),
-        "  peak GB": (night["peak_gb"], "<= 8"),
+        "  peak GB": (night["peak_gb"], "<= 6"),
+        **{f"  {name}": (night[f"{name}_seconds"], "") for name in ("plan", "learn", "measure", "publish")},
+        "  added_existing / kept_near, MRR by vectors (sampled)": (_believed(night, "vectors"), ">= 0.9"),
+        "  added_existing / kept_near, MRR with evidence (sampled)": (_believed(night, "with_evidence"), ""),
         "  bytes written / bytes of changed rows": (_overhead(night), "<= 3"),
     }
     result: dict[str, Any] = {"night": night}
     if not arguments.no_flatness:
         turns = flat(arguments.work, arguments.times)
-        limits = {"plan_seconds": "<= 1.3", "publish_seconds": "<= 1.3", "learn_seconds": "<= 2", "open_seconds": ""}
+        limits = {"plan_seconds": "<= 1.3", "publish_seconds": "<= 1.3", "learn_seconds": "<= 1.3", "open_seconds": ""}
         keys = (*limits, "trained_triples")
         by_size = {size: {key: [turn[size][key] for turn in turns] for key in keys} for size in SIZES}
         result["flatness"] = {

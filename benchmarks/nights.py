@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from dkge_dist.store.store import Store
 from dkge_dist.types import Array, Split, Triples
 
 WAYS = ("vectors", "with_evidence")
+GROUPS = ("added_existing", "added_emerging", "deleted", "replaced", "kept_near", "kept_far")
 RESAMPLES = 2000
 
 
@@ -64,9 +67,41 @@ def fidelity(path: Path, version: int, since: str) -> dict[str, dict[str, float]
     """By group and way: the MRR, of `replaced` the share of new answers above the old; `before_` is the parent's."""
     report = api.fidelity(path, version=str(version), since=since)
     found: dict[str, dict[str, float]] = {}
-    for group in ("added_existing", "added_emerging", "deleted", "replaced", "kept_near", "kept_far"):
+    for group in GROUPS:
         key = "new_above_old" if group == "replaced" else "mrr"
         found[group] = {way: report[group][way][key] for way in WAYS if key in report[group].get(way, {})}
         before: dict[str, Any] = report.get("before", {}).get(group, {})
         found[group] |= {f"before_{way}": before[way]["mrr"] for way in WAYS if "mrr" in before.get(way, {})}
     return found
+
+
+Fidelity = dict[str, dict[str, float]]
+
+
+def fidelity_figures(
+    night: str, way: str, online: list[Fidelity], scratch: list[Fidelity], least: Mapping[str, float] | None = None
+) -> dict[str, tuple[Any, Any]]:
+    """Means over the seeds by group, with what is asked beside what training from scratch gives."""
+    figures: dict[str, tuple[Any, Any]] = {}
+    for group in GROUPS:
+        mine, theirs = (_mean(group, way, side) for side in (online, scratch))
+        before = _mean(group, f"before_{way}", online)
+        if mine is None or theirs is None:
+            continue
+        if group.startswith("added"):
+            asked = f">= {max(0.95 * theirs, (least or {}).get(group, 0.0)):.3f}"
+        elif group == "deleted":
+            asked = f"<= {theirs + 0.1:.3f}"
+        elif group == "replaced":
+            asked = ">= 0.95"
+        else:
+            asked = f">= {0.99 * before:.3f}" if before is not None else ""
+        name = f"{night}: {group}, {way.replace('_', ' ')}"
+        figures[name] = (mine, asked)
+        figures[f"{name}, from scratch"] = (theirs, "")
+    return figures
+
+
+def _mean(group: str, key: str, seeds: list[Fidelity]) -> float | None:
+    values = [found[group][key] for found in seeds if key in found[group]]
+    return statistics.mean(values) if len(values) == len(seeds) and values else None

@@ -230,14 +230,17 @@ def test_validation_of_an_update_is_that_of_training(store: Path, tmp_path: Path
     assert report["valid"] == model_of(store).model.metrics
 
 
-def test_evidence_leaves_above_what_vectors_know_after_the_night(store: Path, tmp_path: Path) -> None:
+def test_evidence_leaves_above_what_vectors_know_after_the_night(
+    trained: Callable[[str], Path], tmp_path: Path
+) -> None:
     """The distance below which evidence counts less is that of the new vectors."""
+    store = Path(shutil.copytree(trained("default"), tmp_path / "store"))
     ingest_night(tmp_path / "n.changes", store, ADDED, [])
     dkge_dist.update(store, settings=["online.learning_rate=1"])
     before, now = (open_model(Store.open(store), version) for version in ("2", None))
     evidence, old = open_evidence(now), open_evidence(before)
-    if evidence is None or old is None:
-        pytest.skip("a preset without evidence")
+    assert evidence is not None
+    assert old is not None
     train = now.snapshot.triples(Split.TRAIN)
     with open_embedding(now, LocalRuntime()) as embedding:
         distance = embedding.distances(Questions.of(train, True), np.arange(train.count + 1), train.tail)
