@@ -84,6 +84,9 @@ def answer(
     as_json: Json = False,
 ) -> None:
     """The best answers to (HEAD, RELATION, ?): known facts first, then predictions; higher scores are better."""
+    from dkge_dist.kernels.jit import load_without_blas
+
+    load_without_blas()
     from dkge_dist import api
 
     given = words or []

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -26,6 +27,7 @@ from dkge_dist.types import Array
 __all__ = [
     "as_readonly",
     "kernel",
+    "load_without_blas",
     "parallel_kernel",
     "prange",
     "set_threads",
@@ -99,6 +101,20 @@ def as_readonly(array: Array, dtype: Any = None) -> Array:
     view = np.ascontiguousarray(array, dtype).view()
     view.flags.writeable = False
     return view
+
+
+def load_without_blas() -> None:
+    """Load what numba needs of itself for arrays, without BLAS. For processes that are ours alone and answer at once.
+
+    Numba looks for BLAS by importing scipy.linalg, a fifth of a second at every start, and no kernel needs it.
+    """
+    if "scipy.linalg" in sys.modules:
+        return
+    sys.modules["scipy.linalg"] = None  # type: ignore[assignment]
+    try:
+        import numba.np.arraymath  # noqa: F401
+    finally:
+        del sys.modules["scipy.linalg"]
 
 
 def set_threads(count: int) -> None:

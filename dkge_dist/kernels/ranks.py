@@ -114,6 +114,28 @@ def count_closer(
 
 
 @parallel_kernel
+def _distances_to_all(query_QD, table_ED, candidates, out_QN):  # type: ignore[no-untyped-def]
+    tiles = (candidates.shape[0] + TILE - 1) // TILE
+    for number in prange(tiles):
+        begin, end = number * TILE, min(candidates.shape[0], (number + 1) * TILE)
+        tile_DT = np.empty((query_QD.shape[1], TILE), np.float32)
+        total_T = np.empty(TILE, np.float32)
+        _load_tile(table_ED, candidates, begin, tile_DT)
+        for q in range(query_QD.shape[0]):
+            _tile_distances(query_QD[q], tile_DT, np.inf, total_T)
+            for c in range(begin, end):
+                out_QN[q, c] = total_T[c - begin]
+
+
+def distances_to_all(query_QD: Array, table_ED: Array, candidates: Array) -> Array:
+    """The distances of all queries to all candidates (rows), summed in the order of `count_closer`."""
+    out = np.empty((query_QD.shape[0], candidates.shape[0]), np.float32)
+    query, table = as_readonly(query_QD, np.float32), as_readonly(table_ED, np.float32)
+    _distances_to_all(query, table, as_readonly(candidates, ROW), out)
+    return out
+
+
+@parallel_kernel
 def _distances_between(query_QD, true_QD, out_Q):  # type: ignore[no-untyped-def]
     for q in prange(query_QD.shape[0]):
         total = np.float32(0)

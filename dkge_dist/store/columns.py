@@ -37,4 +37,17 @@ def read_columns(path: Path, types: Mapping[str, pa.DataType], rows: int | None 
 
 def read_numbers(path: Path, types: Mapping[str, pa.DataType], rows: int | None = None) -> list[Array]:
     """Numeric columns of a part as read-only arrays over the mapped file."""
-    return [column.to_numpy(zero_copy_only=True) for column in read_columns(path, types, rows)]
+    return [numbers_of(column) for column in read_columns(path, types, rows)]
+
+
+def numbers_of(column: pa.Array) -> Array:
+    """A numeric column without nulls as a read-only array, without copying.
+
+    Arrow's own `to_numpy` first imports pandas where that is installed, which takes as long as answering a question.
+    """
+    if column.null_count:
+        raise StoreError(f"{column.null_count} nulls in a column of numbers")
+    dtype = np.dtype(column.type.to_pandas_dtype())
+    # An empty column may have no buffer at all.
+    buffer = column.buffers()[1] if len(column) else bytes(dtype.itemsize)
+    return np.frombuffer(buffer, dtype, len(column), column.offset * dtype.itemsize if len(column) else 0)

@@ -13,7 +13,7 @@ from dkge_dist.graph.diff import Change, Diff
 from dkge_dist.graph.labels import Labels
 from dkge_dist.graph.snapshot import Base, Degrees
 from dkge_dist.kernels.labels import LabelTable
-from dkge_dist.store.columns import read_columns, read_numbers, write_columns
+from dkge_dist.store.columns import numbers_of, read_columns, read_numbers, write_columns
 from dkge_dist.store.manifest import BaseEntry, ChangeEntry, PartEntry, SegmentEntry
 from dkge_dist.store.storage import Staging, Storage, StoreError
 from dkge_dist.types import ROW, Array, Split, Triples
@@ -54,7 +54,7 @@ def load_segment(storage: Storage, entry: SegmentEntry, first_row: int) -> Segme
         raise StoreError(f"part {storage.part_path(entry.slots.part)}: {entry.slots.rows} slots cannot be")
     labels = Labels.from_arrow(label)
     offset = np.append(labels.start[:1], labels.stop)
-    return Segment(first_row, LabelTable(labels.data, offset, digest.to_numpy(), slots))
+    return Segment(first_row, LabelTable(labels.data, offset, numbers_of(digest), slots))
 
 
 def save_base(staging: Staging, base: Base) -> BaseEntry:

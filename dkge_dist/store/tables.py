@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from dkge_dist.store.columns import read_columns, write_columns
+from dkge_dist.store.columns import numbers_of, read_columns, write_columns
 from dkge_dist.store.manifest import PartEntry, TableEntry
 from dkge_dist.store.mapping import map_file, map_files
 from dkge_dist.store.storage import Blob, Staging, Storage, StoreError
@@ -144,10 +144,10 @@ def load_delta(storage: Storage, entry: TableEntry, part: PartEntry) -> tuple[Ar
     path = storage.part_path(part.part)
     types = {"row": pa.int32(), "value": pa.list_(pa.float32(), entry.dim)}
     rows_column, value_column = read_columns(path, types, part.rows)
-    rows = rows_column.to_numpy(zero_copy_only=True)
+    rows = numbers_of(rows_column)
     if rows.shape[0] and (rows[0] < 0 or rows[-1] >= entry.rows or (np.diff(rows) <= 0).any()):
         raise StoreError(f"part {path} is damaged: its rows are not those of a table of {entry.rows}")
-    values = value_column.flatten().to_numpy(zero_copy_only=True).reshape(-1, entry.dim)
+    values = numbers_of(value_column.flatten()).reshape(-1, entry.dim)
     return rows, values
 
 

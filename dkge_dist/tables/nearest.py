@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dkge_dist.kernels.distances import l1_distances
+from dkge_dist.kernels.ranks import distances_to_all
 from dkge_dist.types import OFFSET, Array
 
 QUERIES_AT_ONCE = 256
@@ -29,19 +29,17 @@ def nearest(query_QD: Array, values_ND: Array, candidates: Array, top: int) -> N
     queries = query_QD.shape[0]
     best = Nearest(np.empty((queries, 0), OFFSET), np.empty((queries, 0), np.float32))
     for begin in range(0, candidates.shape[0], ROWS_AT_ONCE):
-        rows = candidates[begin : begin + ROWS_AT_ONCE].astype(OFFSET)
-        best = merged(best, _nearest_of(query_QD, values_ND[rows], rows, top), top)
+        rows = candidates[begin : begin + ROWS_AT_ONCE]
+        best = merged(best, _nearest_of(query_QD, values_ND, rows, top), top)
     return best
 
 
 def _nearest_of(query_QD: Array, values_ND: Array, rows: Array, top: int) -> Nearest:
     found_rows, found = [], []
     for begin in range(0, query_QD.shape[0], QUERIES_AT_ONCE):
-        some = np.ascontiguousarray(query_QD[begin : begin + QUERIES_AT_ONCE])
-        distances = np.empty((some.shape[0], values_ND.shape[0]), np.float32)
-        l1_distances(some, values_ND, distances)
+        distances = distances_to_all(query_QD[begin : begin + QUERIES_AT_ONCE], values_ND, rows)
         at = np.stack([_smallest(line, top) for line in distances])
-        found_rows.append(rows[at])
+        found_rows.append(rows[at].astype(OFFSET))
         found.append(np.take_along_axis(distances, at, axis=1))
     return Nearest(np.concatenate(found_rows), np.concatenate(found))
 

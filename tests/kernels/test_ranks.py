@@ -13,6 +13,7 @@ from dkge_dist.kernels.ranks import (
     FilteredCandidates,
     count_closer,
     distances_between,
+    distances_to_all,
     distances_to_rows,
     in_lists,
     known_answers,
@@ -80,6 +81,17 @@ def test_distances_to_given_rows_are_those_of_the_counts(asked: list[list[int]],
     indptr, rows = filtered_of(asked)
     found = distances_to_rows(query, table, indptr, rows)
     expected = [float(reference.sequential_l1(query[q], table[row])) for q, rows in enumerate(asked) for row in rows]
+    assert found.tolist() == expected
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 5), st.integers(1, 45), st.integers(1, 150), seeds, st.data())
+def test_distances_to_all_candidates(queries: int, dim: int, rows: int, seed: int, data: st.DataObject) -> None:
+    rng = np.random.default_rng(seed)
+    query, table = (rng.normal(size=(count, dim)).astype(np.float32) for count in (queries, rows))
+    candidates = np.array(data.draw(st.lists(st.integers(0, rows - 1), max_size=140, unique=True)), ROW)
+    found = distances_to_all(query, table, candidates)
+    expected = [[float(reference.sequential_l1(q, table[row])) for row in candidates] for q in query]
     assert found.tolist() == expected
 
 

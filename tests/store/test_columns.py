@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from dkge_dist.store.columns import read_columns, read_numbers, write_columns
+from dkge_dist.store.columns import numbers_of, read_columns, read_numbers, write_columns
 from dkge_dist.store.storage import StoreError
 
 TYPES = {"row": pa.int32(), "split": pa.int8()}
@@ -65,3 +67,29 @@ def test_several_batches_are_refused(tmp_path: Path) -> None:
         writer.write_batch(batch)
     with pytest.raises(StoreError, match="holds columns"):
         read_numbers(tmp_path / "part", TYPES)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.uint64, np.int64, np.float32, np.uint8])
+def test_numbers_of_a_column_and_of_a_slice_of_one(dtype: type) -> None:
+    column = pa.array(np.arange(9).astype(dtype))
+    assert numbers_of(column).dtype == dtype
+    assert numbers_of(column).tolist() == list(range(9))
+    assert numbers_of(column[2:5]).tolist() == [2, 3, 4]
+    assert numbers_of(column[:0]).tolist() == []
+    assert not numbers_of(column).flags.writeable
+
+
+def test_a_column_with_nulls_holds_no_numbers() -> None:
+    with pytest.raises(StoreError, match="1 nulls"):
+        numbers_of(pa.array([1, None, 3], pa.int32()))
+
+
+def test_reading_does_not_import_pandas(tmp_path: Path) -> None:
+    """It would take as long as answering a question."""
+    write_columns(tmp_path / "part", {"a": np.arange(4, dtype=np.int32)})
+    code = (
+        "import sys, pyarrow as pa; from pathlib import Path; from dkge_dist.store.columns import read_numbers\n"
+        f"print(read_numbers(Path({str(tmp_path / 'part')!r}), {{'a': pa.int32()}})[0].sum(), 'pandas' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["6", "False"]
