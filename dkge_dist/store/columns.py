@@ -50,4 +50,6 @@ def numbers_of(column: pa.Array) -> Array:
     dtype = np.dtype(column.type.to_pandas_dtype())
     # An empty column may have no buffer at all.
     buffer = column.buffers()[1] if len(column) else bytes(dtype.itemsize)
-    return np.frombuffer(buffer, dtype, len(column), column.offset * dtype.itemsize if len(column) else 0)
+    numbers = np.frombuffer(buffer, dtype, len(column), column.offset * dtype.itemsize if len(column) else 0)
+    numbers.flags.writeable = False
+    return numbers
