@@ -172,6 +172,9 @@ class OnlineSettings(Section):
         "linear"
     )
     max_epochs: Annotated[int, Field(ge=0, le=10_000_000)] = 20
+    again: Annotated[
+        bool, Field(description="as many epochs again over those added triples that are not learnt by then")
+    ] = True
     max_seconds: Annotated[float, Field(ge=0, description="0 means no limit")] = 0.0
     max_triples_per_object: Annotated[int, Field(ge=0, description="triples an object brings; 0 means all")] = 30
     early_stopping_metric: Annotated[Metric, Field(description="which validation metric has to get better")] = "mrr"

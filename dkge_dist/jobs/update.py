@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from dkge_dist.config import Settings
@@ -28,6 +29,7 @@ from dkge_dist.jobs.opened import joint_embedding
 from dkge_dist.jobs.published import PublishedModel
 from dkge_dist.jobs.report import FINE, Report, seconds_since
 from dkge_dist.jobs.validation import measure_validation
+from dkge_dist.kernels.sets import distinct
 from dkge_dist.learning.batches import BatchMaker, NegativeSampling
 from dkge_dist.learning.contexts import EntityContexts, RelationContexts
 from dkge_dist.learning.machine import use_machine
@@ -301,6 +303,19 @@ def _evidence_after(store: Store, night: Night) -> Evidence | None:
     return Evidence(found, weights_of(arrays))
 
 
+COMPETITORS = 1000
+"""Draws of entities that learn, and as many of all, that changed triples compete with: are they learnt?"""
+COMPETITOR_STREAM = 7
+"""Of random numbers, apart from the other streams of a seed."""
+
+
+def _competitors(night: Night) -> Array:
+    """A sample of the entities that learn, and of all: ascending rows."""
+    rng = np.random.default_rng([night.settings.seed, COMPETITOR_STREAM])
+    sides = (night.plan.entities.trained, night.graph.entities)
+    return distinct(*(some[rng.integers(0, some.shape[0], COMPETITORS if some.shape[0] else 0)] for some in sides))
+
+
 def _learn(night: Night, tables: Tables, model: Dkge, evidence: Evidence | None, monitor: Monitor) -> UpdateResult:
     graph, settings, plan = night.graph, night.settings, night.plan
     train, online = settings.train, settings.online
@@ -332,6 +347,7 @@ def _learn(night: Night, tables: Tables, model: Dkge, evidence: Evidence | None,
             own_negative=own_negative,
         ),
         Validation.of(graph, held_out, *sizes, stream=ONLINE_VALIDATION),
+        Validation(plan.triples.take(plan.added), graph.topology, _competitors(night)),
         Loss(train.loss, train.margin),
         online,
         settings.seed,

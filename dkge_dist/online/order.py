@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from dkge_dist.online.plan import UpdatePlan
-from dkge_dist.types import Array
+from dkge_dist.types import OFFSET, Array
 
 
 @dataclass(frozen=True)
 class ChangedOrder:
     """An epoch passes over all `changed` triples; beside each stand `replay` others, drawn anew for every batch.
 
-    Only what changed needs many passes. The others keep in place what they share objects with.
+    Only what changed needs many passes. The others keep in place what they share objects with. Up to half of them are
+    of the `learnt` ones: those changed too, and are few.
     """
 
     changed: Array
     others: Array
     batch_size: int
     replay: float
+    added: int = 0
+    learnt: Array = field(default_factory=lambda: np.empty(0, OFFSET))
 
     @staticmethod
     def of(plan: UpdatePlan, batch_size: int, replay: float) -> ChangedOrder:
@@ -30,7 +33,12 @@ class ChangedOrder:
         is_added = np.zeros(count, np.bool_)
         is_added[plan.added] = True
         changed = np.concatenate([plan.added, count + np.arange(plan.deleted.count)])
-        return ChangedOrder(changed, np.flatnonzero(~is_added), batch_size, replay)
+        return ChangedOrder(changed, np.flatnonzero(~is_added), batch_size, replay, plan.added.shape[0])
+
+    def again(self, not_learnt: Array) -> ChangedOrder:
+        """Over some of the added triples only. What was deleted is left alone: once denied, it may still be likely."""
+        added = self.changed[: self.added]
+        return replace(self, changed=not_learnt, learnt=np.setdiff1d(added, not_learnt, assume_unique=True))
 
     @property
     def _changed_in_batch(self) -> int:
@@ -47,6 +55,13 @@ class ChangedOrder:
         batches = []
         for first in range(0, order.shape[0], size):
             some = order[first : first + size]
-            wanted = min(round(self.replay * some.shape[0]), self.others.shape[0])
-            batches.append(np.concatenate([some, rng.choice(self.others, wanted, replace=False)]))
+            wanted = round(self.replay * some.shape[0])
+            learnt = _drawn(rng, self.learnt, wanted // 2)
+            batches.append(np.concatenate([some, learnt, _drawn(rng, self.others, wanted - learnt.shape[0])]))
         return batches
+
+
+def _drawn(rng: np.random.Generator, some: Array, count: int) -> Array:
+    """So many of them, or all."""
+    drawn: Array = rng.choice(some, min(count, some.shape[0]), replace=False)
+    return drawn

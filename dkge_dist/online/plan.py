@@ -81,6 +81,11 @@ class UpdatePlan:
         """Nothing to do."""
         return UpdatePlan(ObjectPlan.empty(), ObjectPlan.empty(), Triples.empty(), np.empty(0, OFFSET), Triples.empty())
 
+    @property
+    def changed(self) -> Triples:
+        """What is to be learnt, and then what is to be forgotten."""
+        return Triples.concat([self.triples.take(self.added), self.deleted])
+
     def hold(self, strength: float, topology: Topology) -> Array | None:
         """How strongly each of `entities.held` is drawn back: by `strength`, and more where most of it stayed.
 
@@ -90,7 +95,7 @@ class UpdatePlan:
         if not strength:
             return None
         held = self.entities.held
-        changed = Triples.concat([self.triples.take(self.added), self.deleted])
+        changed = self.changed
         ends = np.sort(np.concatenate([changed.head, changed.tail]))
         count = np.searchsorted(ends, held, "right") - np.searchsorted(ends, held, "left")
         degree = sum(side.indptr[held + 1] - side.indptr[held] for side in (topology.outgoing, topology.incoming))

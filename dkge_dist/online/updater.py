@@ -34,11 +34,17 @@ class UpdateResult:
     history: list[dict[str, Any]]
 
 
+AGAIN_RATE = 0.5
+"""Of the learning rate, over what was not learnt at first: most of what it moves is in its place already."""
+
 Weights = list[tuple[OnlineObjects, Field, Array, Array]]
 
 
 class Updater:
-    """One update. `entities` and `relations` are the objects of the night with their tables."""
+    """One update. `entities` and `relations` are the objects of the night with their tables.
+
+    `check` tells of the added triples whether they are learnt.
+    """
 
     def __init__(
         self,
@@ -47,23 +53,25 @@ class Updater:
         relations: OnlineObjects,
         maker: BatchMaker[OnlineBatch],
         validation: Validation,
+        check: Validation,
         loss: Loss,
         settings: OnlineSettings,
         seed: int,
         communicator: Communicator,
     ) -> None:
         self.plan, self.entities, self.relations, self.maker = plan, entities, relations, maker
-        self.validation, self.settings, self.seed, self.communicator = validation, settings, seed, communicator
+        self.validation, self.check, self.settings = validation, check, settings
+        self.seed, self.communicator = seed, communicator
         self.stopping = EarlyStopping(settings.early_stopping_metric, settings.patience)
         self.step = Step(entities, relations, loss, communicator)
         size = settings.batch_size
         self.by_change = settings.epochs_over == "changed"
-        self.order: BatchOrder = (
-            ChangedOrder.of(plan, size, settings.replay) if self.by_change else ShuffledOrder(plan.triples.count, size)
-        )
+        self.changed = ChangedOrder.of(plan, size, settings.replay)
+        self.order: BatchOrder = self.changed if self.by_change else ShuffledOrder(plan.triples.count, size)
 
     def run(self, init_scale: float) -> UpdateResult:
-        """Learn all epochs over what changed; or, over affected objects, until validation stops getting better.
+        """Learn all epochs over what changed, and again over what is not learnt by then; or, over affected objects,
+        until validation stops getting better.
 
         What changed is to be learnt, whatever validation, which hardly knows of it, says of an epoch. And so the state
         before the first epoch over affected objects is never restored.
@@ -71,19 +79,29 @@ class Updater:
         self._initialize(init_scale)
         for objects in (self.entities, self.relations):
             objects.prepare()
-        began = self.communicator.clock()
+        began, history = self.communicator.clock(), list[dict[str, Any]]()
+        self._learn(began, history)
+        if self.by_change and self.settings.again and 0 < self.settings.max_epochs == len(history):
+            not_learnt = self._not_learnt()
+            if not_learnt.shape[0]:
+                self.order = self.changed.again(not_learnt)
+                self._learn(began, history)
+        return UpdateResult(len(history), history)
+
+    def _learn(self, began: float, history: list[dict[str, Any]]) -> None:
+        """The epochs over `order`, noted in `history`; then o* is materialised."""
         best: Metrics = {}
         kept: Weights = []
-        since, history, epoch = 0, [], 0
+        before, since, epoch = len(history), 0, 0
         with Prefetcher(self.maker, self.entities, self.relations, self.order, self.seed) as prefetcher:
             while epoch < self.settings.max_epochs and self.order.batches:
-                loss = self._epoch(epoch, began, prefetcher)
+                loss = self._epoch(epoch, before, began, prefetcher)
                 epoch += 1
                 if not self.by_change:
                     self._refresh()
                 found = self._validate() if self.settings.max_epochs > 1 and not self.by_change else {}
                 seconds = self.communicator.clock() - began
-                history.append({"epoch": epoch, "loss": loss, **found, "seconds": round(seconds, 3)})
+                history.append({"epoch": before + epoch, "loss": loss, **found, "seconds": round(seconds, 3)})
                 if self.stopping.improved(found, best):
                     best, since = found, 0
                     kept = self._weights() if epoch < self.settings.max_epochs else []
@@ -95,7 +113,12 @@ class Updater:
             self._restore(kept)
         if since or not epoch or self.by_change:
             self._refresh()
-        return UpdateResult(epoch, history)
+
+    def _not_learnt(self) -> Array:
+        """Positions of added triples that, on either side, something else is nearer to."""
+        ranks = self.check.rank(*self._joint(self.check))
+        found: Array = self.plan.added[(ranks.tail > 1) | (ranks.head > 1)]
+        return found
 
     def _initialize(self, scale: float) -> None:
         """Start values of emerging objects: at random, as in learning from scratch."""
@@ -105,20 +128,23 @@ class Updater:
             for field in TRAINED:
                 objects.table.reset(field, rows, initial_rows(rows.shape[0], objects.table.dim, rng, scale))
 
-    def _epoch(self, epoch: int, began: float, prefetcher: Prefetcher[OnlineBatch]) -> float:
-        """One pass; the mean loss."""
+    def _epoch(self, epoch: int, before: int, began: float, prefetcher: Prefetcher[OnlineBatch]) -> float:
+        """One pass, after `before` epochs over something else; the mean loss."""
         count, total, done = 0, 0.0, 0
-        with closing(prefetcher.epoch(epoch)) as batches:
+        with closing(prefetcher.epoch(before + epoch)) as batches:
             for prepared in batches:
                 left = 1 - self._share_done(epoch, done) if self.settings.schedule == "linear" else 1.0
-                optimizer = Optimizer(self.settings.optimizer, self.settings.learning_rate * left)
+                rate = self.settings.learning_rate * (AGAIN_RATE if before else 1.0)
+                optimizer = Optimizer(self.settings.optimizer, rate * left)
                 try:
                     total += self.step.learn(prepared, optimizer)
                 except NotFiniteError as error:
                     raise NotFiniteError(f"the update diverged: {error}; try a smaller online.learning_rate") from None
                 done += 1
                 count += prepared.size
-                self.communicator.report(self._share_done(epoch, done), f"epoch {epoch + 1}/{self.settings.max_epochs}")
+                self.communicator.report(
+                    self._share_done(epoch, done), f"epoch {before + epoch + 1}/{before + self.settings.max_epochs}"
+                )
                 if self.communicator.should_stop():
                     raise DkgeError(
                         "the update was stopped; the store is as before, and the same command starts it again"
@@ -137,13 +163,13 @@ class Updater:
             objects.refresh()
 
     def _validate(self) -> Metrics:
-        rows = self.validation.rows
-        if not rows.shape[0]:
-            return {}
+        return self.validation.measure(*self._joint(self.validation)) if self.validation.rows.shape[0] else {}
+
+    def _joint(self, asked: Validation) -> tuple[Array, Array]:
+        """o* of the entities that are asked for, and of all relations."""
         every = np.arange(self.relations.count, dtype=ROW)
-        entities = self.entities.table.pull({Field.JOINT: rows})[Field.JOINT]
-        relations = self.relations.table.pull({Field.JOINT: every})[Field.JOINT]
-        return self.validation.measure(entities, relations)
+        entities = self.entities.table.pull({Field.JOINT: asked.rows})[Field.JOINT]
+        return entities, self.relations.table.pull({Field.JOINT: every})[Field.JOINT]
 
     def _weights(self) -> Weights:
         """Copies of all that is trained."""

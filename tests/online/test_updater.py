@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from dkge_dist.evaluation.link_prediction import Ranks
 from dkge_dist.learning.encode import TrainedObjects
 from dkge_dist.learning.step import NotFiniteError
 from dkge_dist.runtime import Monitor
@@ -14,6 +16,8 @@ from dkge_dist.tables.initializer import initial_rows
 from dkge_dist.tables.table import LocalTable, Tables
 from dkge_dist.types import ROW, TRAINED, Array, DkgeError, Field, Triples
 from tests.online.building import DIM, SEED, Night, contexts_of, plan_of, small_night, updater, values_of
+from tests.reference import sequential_l1
+from tests.strategies import to_list
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -279,3 +283,52 @@ def test_a_night_that_only_deletes_is_learnt() -> None:
     start = distance()
     assert update.run(0.2).epochs == 10
     assert distance() > start
+
+
+AGAIN = ["online.max_epochs=3", "online.again=true"]
+
+
+def test_what_is_not_learnt_is_told_by_distances(night: Night) -> None:
+    """An added triple that something else is nearer to than its ends, on either side."""
+    update, tables = updater(night, ["online.max_epochs=3"])
+    update.run(0.2)
+    joint = [table.pull({Field.JOINT: np.arange(table.rows, dtype=ROW)})[Field.JOINT] for table in tables]
+    train, every = set(to_list(night.graph.train)), night.graph.entities.tolist()
+    expected = []
+    for number in night.plan.added.tolist():
+        ((h, r, t),) = to_list(night.plan.triples.take(np.array([number])))
+        tails = {e: sequential_l1(joint[0][h] + joint[1][r], joint[0][e]) for e in every if (h, r, e) not in train}
+        heads = {e: sequential_l1(joint[0][t] - joint[1][r], joint[0][e]) for e in every if (e, r, t) not in train}
+        own_tail = sequential_l1(joint[0][h] + joint[1][r], joint[0][t])
+        own_head = sequential_l1(joint[0][t] - joint[1][r], joint[0][h])
+        if own_tail >= min(tails.values()) or own_head >= min(heads.values()):
+            expected.append(number)
+    assert expected
+    assert update._not_learnt().tolist() == expected
+
+
+def test_what_is_not_learnt_is_learnt_again(night: Night) -> None:
+    """Over other batches than before, into the same rows; o* is fresh afterwards."""
+    update, tables = updater(night, AGAIN)
+    before, done, after = values_of(tables), update.run(0.2), values_of(tables)
+    assert [line["epoch"] for line in done.history] == [1, 2, 3, 4, 5, 6]
+    assert update.order.batches <= update.changed.batches
+    for kind, plan in (("entities", night.plan.entities), ("relations", night.plan.relations)):
+        for name, rows in plan.write_set.items():
+            changed = (before[kind][name] != after[kind][name]).any(1)
+            assert set(np.flatnonzero(changed).tolist()) <= set(rows.tolist())
+    once, _ = updater(night, AGAIN[:1])
+    assert once.run(0.2).history[2]["loss"] == done.history[2]["loss"]
+    update._refresh()
+    assert values_of(tables)["entities"][Field.JOINT].tobytes() == after["entities"][Field.JOINT].tobytes()
+
+
+def test_nothing_is_learnt_again_where_everything_is_learnt(night: Night) -> None:
+    """Or where time is over before the epochs are."""
+    update, _ = updater(night, AGAIN)
+    ranks = np.ones(night.plan.added.shape[0])
+    update.check = SimpleNamespace(rows=np.arange(3, dtype=ROW), rank=lambda *_: Ranks(ranks, ranks))  # type: ignore[assignment]
+    assert update.run(0.2).epochs == 3
+    clock = iter(range(1000))
+    update, _ = updater(night, [*AGAIN, "online.max_seconds=3"], clock=lambda: float(next(clock)))
+    assert update.run(0.2).epochs < 3
