@@ -24,7 +24,7 @@ from dkge_dist.kernels.ranks import FilteredCandidates, count_closer, distances_
 from dkge_dist.kernels.sets import distinct
 from dkge_dist.store.manifest import PartEntry, TableEntry
 from dkge_dist.store.storage import Blob, open_storage
-from dkge_dist.store.tables import BlockIndex, blocks, save_block, save_delta
+from dkge_dist.store.tables import BlockIndex, blocks, save_blocks, save_delta
 from dkge_dist.tables.checkpoint import read_rows, write_rows
 from dkge_dist.tables.initializer import RowInitializer
 from dkge_dist.tables.nearest import Nearest, nearest
@@ -255,13 +255,11 @@ class ShardServer:
             self._check(attempt)
             spans, block_rows = self.plan.spans(self.number), self.plan.block_rows
             with open_storage(location).staging() as staging:
-                saved = {
-                    field: [
-                        (span.first, save_block(staging, values[span.local : span.local + span.size], block_rows))
-                        for span in spans
-                    ]
-                    for field, values in self._shard.values.items()
-                }
+                saved = {}
+                for field, values in self._shard.values.items():
+                    rows = (values[span.local : span.local + span.size] for span in spans)
+                    blobs = save_blocks(staging, rows, block_rows)
+                    saved[field] = [(span.first, blob) for span, blob in zip(spans, blobs, strict=True)]
             self._counts["bytes_written"] += staging.written
             return saved, staging.written
 

@@ -7,7 +7,7 @@ is a part too; it names the blocks, so that versions share a base by naming one 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -99,7 +99,7 @@ class BlockIndex:
 def save_table(staging: Staging, values: Array, block: int) -> TableEntry:
     """Write all rows of a table."""
     rows, dim = values.shape
-    parts = [save_block(staging, values[first : first + block], block) for first in range(0, rows, block)]
+    parts = save_blocks(staging, (values[first : first + block] for first in range(0, rows, block)), block)
     return save_index(staging, parts, rows, dim, block)
 
 
@@ -109,15 +109,18 @@ def save_index(staging: Staging, parts: list[Blob], rows: int, dim: int, block: 
     return TableEntry(rows=rows, dim=dim, base=base, deltas=[])
 
 
-def save_block(staging: Staging, values: Array, block: int) -> Blob:
-    """Write one block; the last one is padded with zeros, as Zarr does."""
+def save_blocks(staging: Staging, some: Iterable[Array], block: int) -> list[Blob]:
+    """Write blocks; one that has fewer rows is padded with zeros, as Zarr does."""
 
-    def write(path: Path) -> None:
-        with path.open("wb") as file:
-            file.write(np.ascontiguousarray(values, VALUE).data)
-            file.write(bytes((block - values.shape[0]) * values.shape[1] * VALUE.itemsize))
+    def writing(values: Array) -> Callable[[Path], None]:
+        def write(path: Path) -> None:
+            with path.open("wb") as file:
+                file.write(np.ascontiguousarray(values, VALUE).data)
+                file.write(bytes((block - values.shape[0]) * values.shape[1] * VALUE.itemsize))
 
-    return staging.add(write)
+        return write
+
+    return staging.add_all(writing(values) for values in some)
 
 
 def save_bytes(staging: Staging, data: bytes, rows: int) -> PartEntry:
@@ -199,7 +202,9 @@ class StoredTable:
 def blocks(storage: Storage, entry: TableEntry, numbers: Iterable[int] | None = None) -> Iterator[tuple[int, Array]]:
     """A table (or only the blocks `numbers`) as (first row, vectors), without ever holding all of it."""
     table = StoredTable(storage, entry)
-    for number in range(table.count) if numbers is None else numbers:
+    wanted = range(table.count) if numbers is None else list(numbers)
+    storage.fetch(table.index.parts[number] for number in wanted if number < len(table.index.parts))
+    for number in wanted:
         yield number * table.index.block, table.rows(number)
 
 
@@ -212,6 +217,7 @@ def load_table(storage: Storage, entry: TableEntry, rows: int | None = None) -> 
     shape = (max(rows or 0, entry.rows), entry.dim)
     # The last block is padded, and its padding does not count.
     full = index.rows // index.block
+    storage.fetch([*index.parts, *(part.part for part in entry.deltas)])
     files = [storage.part_path(part) for part in index.parts[:full]]
     mapped = map_files(files, index.block * entry.dim * VALUE.itemsize, shape[0] * shape[1] * VALUE.itemsize)
     values = np.zeros(shape, VALUE) if mapped is None else mapped.view(VALUE).reshape(shape)

@@ -2,7 +2,7 @@
 
 There are two kinds of objects. *Names* (`versions/00000001.json`) are small and are created once. *Parts* are files of
 any size, named by the SHA-256 of their bytes. Nothing here knows what names and parts mean. Parts are read as local
-files, which can be mapped; a backend for a bucket would give those of its cache. `tests/store/storage/contract.py` has
+files, which can be mapped; a bucket gives those of its cache. `tests/store/storage/contract.py` has
 the tests that every backend has to pass.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
@@ -63,6 +63,9 @@ class Staging(Protocol):
         this writer publishes. A damaged one is replaced.
         """
 
+    def add_all(self, writes: Iterable[Callable[[Path], None]]) -> list[Blob]:
+        """Add several parts, at once where that is faster."""
+
 
 class Storage(Protocol):
     """One place that holds one store. `str()` of it names it in messages, as the user did."""
@@ -91,6 +94,9 @@ class Storage(Protocol):
 
     def part_path(self, part: Blob) -> Path:
         """A local file with the part, to be read or mapped. Checks that it is there and has its size, no more."""
+
+    def fetch(self, parts: Iterable[Blob]) -> None:
+        """Parts that will be read soon: a backend whose parts are far away brings them, several at once."""
 
     def verify(self, part: Blob) -> None:
         """Read all of a part where it is stored. StoreError if these are not the bytes that it is named by."""

@@ -6,7 +6,7 @@ import os
 import secrets
 import shutil
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -87,6 +87,9 @@ class LocalStorage:
         if state.st_size != part.size:
             raise StoreError(f"part {path} has {state.st_size} bytes instead of {part.size}: truncated or replaced")
         return path
+
+    def fetch(self, parts: Iterable[Blob]) -> None:
+        """They are here."""
 
     def verify(self, part: Blob) -> None:
         """Compare the bytes of a part with its name."""
@@ -182,6 +185,10 @@ class LocalStaging:
         # Also when another writer brought it: that one may die before it comes to this.
         durable.sync(target.parent)
         return part
+
+    def add_all(self, writes: Iterable[Callable[[Path], None]]) -> list[Blob]:
+        """One after the other: the disk is what takes time."""
+        return [self.add(write) for write in writes]
 
     def _renewed(self, part: Blob) -> bool:
         """Is the part there already? Its age starts anew before it is read: cleaning must not take it meanwhile."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import pickle
 import signal
 import subprocess
@@ -17,16 +16,18 @@ import pytest
 from dkge_dist.store.storage import Blob, MissingError, Removable, Staging, Storage, StoreError, open_storage
 
 RACE = """
-import json, os, sys, time
+import json, random, sys, time
 from pathlib import Path
 from dkge_dist.store.storage import open_storage
-folder, location, me = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+folder, location, names, me = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
+rng = random.Random(me)
+order = sorted(range(names), key=lambda number: (number // 4, rng.random()))
 storage = open_storage(location)
 (folder / f"ready-{me}").touch()
 while not (folder / "go").exists():
     time.sleep(0.0005)
 data = (me * 20_000).encode()
-print(json.dumps([number for number in range(200) if storage.create(f"versions/{number:08d}.json", data)]))
+print(json.dumps([number for number in order if storage.create(f"versions/{number:08d}.json", data)]))
 """
 
 HOLD_LEASE = """
@@ -35,6 +36,14 @@ from dkge_dist.store.storage import open_storage
 with open_storage(sys.argv[1]).lease("gc"):
     print("held", flush=True)
     sys.stdin.read()
+"""
+
+KILLED_STAGING = """
+import os, signal, sys
+from dkge_dist.store.storage import open_storage
+with open_storage(sys.argv[1]).staging() as staging:
+    staging.add(lambda path: path.write_bytes(b"content"))
+    os.kill(os.getpid(), signal.SIGKILL)
 """
 
 LATER = 3600.0
@@ -59,6 +68,15 @@ def removable(storage: Storage, before: float | None = None) -> set[Removable]:
 
 class StorageContract:
     """Tests of any storage; `storage` is an empty one."""
+
+    names = 200
+    """How many names processes race for."""
+
+    tick = 0.05
+    """Seconds after which the time of an object is another one."""
+
+    def let_leases_end(self, storage: Storage) -> None:
+        """So much time passes that what a killed process held is free."""
 
     @pytest.fixture
     def location(self, tmp_path: Path) -> str:
@@ -103,15 +121,15 @@ class StorageContract:
         assert storage.names("versions") == ["1.json"]
 
     def test_name_is_taken_by_one_of_many_processes(self, location: str, tmp_path: Path) -> None:
-        script = [sys.executable, "-c", RACE, str(tmp_path), location]
+        script = [sys.executable, "-c", RACE, str(tmp_path), location, str(self.names)]
         writers = {name: subprocess.Popen([*script, name], stdout=subprocess.PIPE, text=True) for name in "abcd"}
         while len(list(tmp_path.glob("ready-*"))) < len(writers):
             assert all(writer.poll() is None for writer in writers.values())
         (tmp_path / "go").touch()
         won = {name: json.loads(writer.communicate(timeout=60)[0]) for name, writer in writers.items()}
-        assert sorted(number for numbers in won.values() for number in numbers) == list(range(200))
+        assert sorted(number for numbers in won.values() for number in numbers) == list(range(self.names))
         storage = open_storage(location)
-        assert len(storage.names("versions")) == 200
+        assert len(storage.names("versions")) == self.names
         assert removable(storage) == set(), "no writer left anything behind"
         for name, numbers in won.items():
             for number in numbers:
@@ -239,22 +257,19 @@ class StorageContract:
 
     def test_part_that_is_added_again_is_young_again(self, storage: Storage) -> None:
         part = stored(storage, b"content")
-        time.sleep(0.05)
+        time.sleep(self.tick)
         between = time.time()
         (item,) = storage.older_than(between)
-        time.sleep(0.05)
+        time.sleep(self.tick)
         stored(storage, b"content")
         assert removable(storage, between) == set()
         assert not storage.remove(item, between), "listed while it was old"
         storage.verify(part)
 
     def test_staging_of_a_killed_writer_is_removed(self, storage: Storage) -> None:
-        child = os.fork()
-        if child == 0:
-            with storage.staging() as staging:
-                add(staging, b"content")
-                os.kill(os.getpid(), signal.SIGKILL)
-        os.waitpid(child, 0)
+        script = [sys.executable, "-c", KILLED_STAGING, storage.location]
+        assert subprocess.run(script, check=False, timeout=60).returncode == -signal.SIGKILL
+        self.let_leases_end(storage)
         before = time.time() + LATER
         left = [item for item in storage.older_than(before) if item.kind == "staging"]
         assert len(left) == 1
@@ -273,6 +288,7 @@ class StorageContract:
             with storage.lease("something else"):
                 pass
             other.send_signal(signal.SIGKILL)
+        self.let_leases_end(storage)
         with storage.lease("gc"), pytest.raises(StoreError, match="at work"), storage.lease("gc"):
             pass
         with storage.lease("gc"):
