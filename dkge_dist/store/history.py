@@ -15,10 +15,13 @@ from dkge_dist.store.manifest import (
     SnapshotManifest,
     parts_of,
 )
+from dkge_dist.store.remote_trainings import RemoteTraining
 from dkge_dist.store.storage import Removable, StoreError
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import table_parts
 from dkge_dist.store.trainings import Training
+
+AnyTraining = Training | RemoteTraining
 
 
 def rollback(store: Store, to: int) -> RollbackManifest:
@@ -80,9 +83,11 @@ def clear(
     return Cleared(version, gone, len(files), sum(item.size for item in files), folders)
 
 
-def _trainings(store: Store, before: float) -> tuple[list[Training], list[Training]]:
+def _trainings(store: Store, before: float) -> tuple[list[AnyTraining], list[AnyTraining]]:
     """(Abandoned, at work)."""
-    trainings = [(training, training.is_abandoned(before)) for training in store.trainings]
+    trainings: list[tuple[AnyTraining, bool]] = [
+        (training, training.is_abandoned(before)) for training in store.trainings
+    ]
     return [t for t, abandoned in trainings if abandoned], [t for t, abandoned in trainings if not abandoned]
 
 

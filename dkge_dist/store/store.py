@@ -28,6 +28,7 @@ from dkge_dist.store.manifest import (
     parse_manifest,
 )
 from dkge_dist.store.parts import load_base, load_change, load_segment
+from dkge_dist.store.remote_trainings import RemoteTrainings
 from dkge_dist.store.storage import MissingError, StoreError, open_storage
 from dkge_dist.store.trainings import Trainings
 from dkge_dist.types import Array, Triples
@@ -89,9 +90,10 @@ class Store:
         return True
 
     @property
-    def trainings(self) -> Trainings:
+    def trainings(self) -> Trainings | RemoteTrainings:
         """Trainings of this store that are not published yet."""
-        return Trainings(self.storage.workspace("training"))
+        folder = self.storage.workspace("training")
+        return RemoteTrainings(self.storage) if folder is None else Trainings(folder)
 
     def ensure(self) -> None:
         """Make this location a store if it is none yet."""

@@ -26,6 +26,10 @@ class Training:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
+    def checkpoints(self, block_rows: int) -> Path:
+        """Where its checkpoints are; files hold whole tables, whatever the blocks."""
+        return self.folder
+
     @property
     def snapshot(self) -> int | None:
         """The version of the snapshot that is learnt here, if the training came to say so."""

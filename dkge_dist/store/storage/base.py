@@ -107,14 +107,23 @@ class Storage(Protocol):
     def lease(self, name: str) -> AbstractContextManager[None]:
         """Keep other processes out of the work `name`. StoreError if one is at it; gone with the process."""
 
+    def is_leased(self, name: str) -> bool:
+        """Is a process at the work `name`? Looking leaves no trace."""
+
     def older_than(self, before: float) -> Iterator[Removable]:
         """All parts, and what killed writers left, last written before this time (seconds since 1970)."""
 
     def remove(self, item: Removable, before: float) -> bool:
         """Remove it, unless it is gone or was written again since. True if it was removed."""
 
-    def workspace(self, name: str) -> Path:
-        """An absolute local folder, made or not, for files that change in place and belong to no version."""
+    def workspace(self, name: str) -> Path | None:
+        """An absolute folder, made or not, for files that change in place and belong to no version.
+
+        None where there is none that every machine sees that reaches the store.
+        """
+
+    def discard(self, name: str) -> None:
+        """Remove the object of that name and all below `name/`: no part of any version. Nothing, if there is none."""
 
 
 def sha256_file(path: Path) -> str:

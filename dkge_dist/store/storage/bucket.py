@@ -159,7 +159,7 @@ class BucketStorage:
         """A lease that says that somebody writes parts, and a folder of the cache for them."""
         self._probe()
         name = f"{STAGING}/{secrets.token_hex(8)}.json"
-        with leases.hold(self.objects, name, keep=False), self.cache.staging() as folder:
+        with leases.hold(self.objects, name), self.cache.staging() as folder:
             yield BucketStaging(self, folder)
 
     @contextmanager
@@ -170,8 +170,13 @@ class BucketStorage:
             try:
                 stack.enter_context(leases.hold(self.objects, f"leases/{name}.json"))
             except leases.LeaseHeldError as error:
-                raise StoreError(f"{self}: another `dkge {name}` is at work ({error.holder})") from None
+                raise StoreError(f"{self}: another `dkge {name}` is at work: {error.holder}") from None
             yield
+
+    def is_leased(self, name: str) -> bool:
+        """Does its lease object say so?"""
+        lease = leases.find(self.objects, f"leases/{name}.json")
+        return lease is not None and lease.is_held
 
     def older_than(self, before: float) -> Iterator[Removable]:
         """By the time of the service."""
@@ -208,9 +213,14 @@ class BucketStorage:
         self.objects.delete(name)
         return True
 
-    def workspace(self, name: str) -> Path:
-        """A folder beside the cache: of this machine alone."""
-        return self.cache.folder / "work" / self.location.removeprefix("s3://").replace("/", "%") / name
+    def workspace(self, name: str) -> Path | None:
+        """There is no folder that all machines see."""
+        return None
+
+    def discard(self, name: str) -> None:
+        """Remove objects."""
+        self.objects.delete(name)
+        _at_once(self.objects.delete, [found.name for found in self.objects.walk(name)])
 
 
 class BucketStaging:

@@ -62,8 +62,8 @@ class Lease(NamedTuple):
 
 
 @contextmanager
-def hold(objects: Objects, name: str, keep: bool = True) -> Iterator[None]:
-    """Hold the lease of that name. Never waits. Afterwards the object stays, and says that nobody holds it."""
+def hold(objects: Objects, name: str) -> Iterator[None]:
+    """Hold the lease of that name. Never waits. The object is gone afterwards."""
     now = time.time()
     mine = Lease(f"process {os.getpid()} on {socket.gethostname()}", secrets.token_hex(8), now, now + LEASE_SECONDS)
     _take(objects, name, mine)
@@ -77,7 +77,8 @@ def hold(objects: Objects, name: str, keep: bool = True) -> Iterator[None]:
         renewing.join()
         # If the service is out of reach, the lease ends by itself.
         with suppress(StoreError):
-            _write(objects, name, mine._replace(until=0.0)) if keep else objects.delete(name)
+            if Lease.parse(objects.read(name).data).token == mine.token:
+                objects.delete(name)
 
 
 def find(objects: Objects, name: str) -> Lease | None:
@@ -105,11 +106,6 @@ def _renew(objects: Objects, name: str, mine: Lease, stopped: threading.Event) -
     while not stopped.wait(LEASE_SECONDS / RENEWALS):
         # A service that is out of reach now may not be the next time.
         with suppress(StoreError):
-            _write(objects, name, mine._replace(until=time.time() + LEASE_SECONDS))
-
-
-def _write(objects: Objects, name: str, lease: Lease) -> None:
-    """Renew or give up a lease, if it is still ours."""
-    found = objects.read(name)
-    if Lease.parse(found.data).token == lease.token:
-        objects.update(name, lease.to_json(), found.tag)
+            found = objects.read(name)
+            if Lease.parse(found.data).token == mine.token:
+                objects.update(name, mine._replace(until=time.time() + LEASE_SECONDS).to_json(), found.tag)

@@ -118,6 +118,16 @@ class LocalStorage:
                 raise StoreError(f"{self}: another `dkge {name}` is at work") from None
             yield
 
+    def is_leased(self, name: str) -> bool:
+        """Is the lock file held?"""
+        try:
+            with locks.hold_existing(self._path(f"{name}.lock")):
+                return False
+        except FileNotFoundError:
+            return False
+        except (locks.LockHeldError, locks.LockRemovedError):
+            return True
+
     def older_than(self, before: float) -> Iterator[Removable]:
         """By the time that a file was last written, or that a folder last got one."""
         for path in [*self._part_files(), *self._unfinished(), *self._path(f"{STAGING}/").glob("*")]:
@@ -161,6 +171,14 @@ class LocalStorage:
     def workspace(self, name: str) -> Path:
         """A folder of the store itself, so that every machine that has the store can resume the work."""
         return self._path(f"{name}/").absolute()
+
+    def discard(self, name: str) -> None:
+        """Remove a file, or a folder."""
+        path = self._path(name)
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 class LocalStaging:

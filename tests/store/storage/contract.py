@@ -294,9 +294,29 @@ class StorageContract:
         with storage.lease("gc"):
             pass
 
+    def test_leases_can_be_seen(self, storage: Storage) -> None:
+        storage.create("store.json", b"")
+        assert not storage.is_leased("gc")
+        with storage.lease("gc"):
+            assert open_storage(storage.location).is_leased("gc")
+            assert not storage.is_leased("something else")
+        assert not storage.is_leased("gc")
+
+    def test_discard_removes_a_name_and_what_is_below_it(self, storage: Storage) -> None:
+        storage.discard("training/one")
+        for name in ("training/one/last.json", "training/one/last/deep", "training/one-more", "training/two"):
+            storage.replace(name, b"data")
+        storage.discard("training/one")
+        storage.discard("training/two")
+        assert storage.names("training") == ["one-more"]
+        with pytest.raises(MissingError):
+            storage.read("training/one/last/deep")
+
     def test_workspace_is_an_absolute_folder_to_itself(self, storage: Storage) -> None:
         storage.create("store.json", b"")
         folder = storage.workspace("training")
+        if folder is None:
+            return
         assert folder.is_absolute()
         assert folder == open_storage(storage.location).workspace("training")
         folder.mkdir(parents=True)
