@@ -21,6 +21,7 @@ from dkge_dist.store.manifest import (
     SegmentEntry,
     SnapshotManifest,
     parts_of,
+    tables_of,
 )
 from dkge_dist.store.models import check_model
 from dkge_dist.store.storage import StoreError
@@ -95,8 +96,7 @@ class _Checker:
     def _check_model(self, entry: ModelEntry) -> Iterator[str]:
         blocks = [
             part
-            for tables in (entry.entities, entry.relations)
-            for table in tables.values()
+            for table in tables_of(entry)
             if self.sound[table.base.digest]
             for part in table_parts(self.store.storage, table)
         ]

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from dkge_dist.store.manifest import (
     ClearManifest,
@@ -14,6 +15,7 @@ from dkge_dist.store.manifest import (
     RollbackManifest,
     SnapshotManifest,
     parts_of,
+    tables_of,
 )
 from dkge_dist.store.storage import Removable, StoreError
 from dkge_dist.store.store import Store
@@ -52,13 +54,15 @@ def clear(
 ) -> Cleared:
     """Keep the newest `keep` versions, what is current, and what these need; free what only other versions name.
 
-    Parts and unfinished folders younger than the grace period may belong to a writer at work and are left alone. What
-    is being trained is kept, however old; a training that was not resumed within the grace period goes.
+    Parts and unfinished folders younger than the grace period may belong to a writer at work and are left alone; one
+    that is at work for longer has it refused. What is being trained is kept, however old; a training that was not
+    resumed within the grace period goes.
     """
     head = store.head()
     if head is None:
         raise StoreError(f"{store}: holds no version")
     before = clock() - grace_seconds
+    _refuse_short_grace(store, before, grace_seconds)
     # A dry run writes nothing, not even a lease.
     with nullcontext() if dry_run else store.storage.lease("gc"):
         abandoned, at_work = _trainings(store, before)
@@ -78,6 +82,17 @@ def clear(
     files = [item for item in unused if item.kind != "staging"]
     folders = len(unused) - len(files) + len(abandoned)
     return Cleared(version, gone, len(files), sum(item.size for item in files), folders)
+
+
+def _refuse_short_grace(store: Store, before: float, grace_seconds: float) -> None:
+    """Parts that a writer staged and has not published yet look like those that a killed one left: only age tells."""
+    since = store.storage.staging_since()
+    if since is not None and since < before:
+        raise StoreError(
+            f"{store}: a writer is at work since {datetime.fromtimestamp(since, UTC):%Y-%m-%d %H:%M:%S} UTC, longer "
+            f"than the grace period of {grace_seconds / 3600:g} hours: what it wrote could be taken for leftovers; "
+            "run `dkge gc` when it is done, or with a longer --grace-hours"
+        )
 
 
 def _trainings(store: Store, before: float) -> tuple[list[Training], list[Training]]:
@@ -125,6 +140,5 @@ def _digests(store: Store, manifest: Manifest) -> Iterator[str]:
     for part in parts_of(manifest):
         yield part.digest
     if isinstance(manifest, ModelManifest):
-        for tables in (manifest.model.entities, manifest.model.relations):
-            for table in tables.values():
-                yield from (part.digest for part in table_parts(store.storage, table))
+        for table in tables_of(manifest.model):
+            yield from (part.digest for part in table_parts(store.storage, table))

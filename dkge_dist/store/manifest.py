@@ -14,7 +14,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Strict, ValidationEr
 from dkge_dist.store.storage import Blob, StoreError
 from dkge_dist.types import Field
 
-FORMAT = 2
+FORMAT = 4
+"""After 2 came 4: no single bit makes it an older one. Formats 1 and 2 are read."""
 SEAL = re.compile(rb'\{\n "sha256": "([0-9a-f]{64})",\n')
 
 Count = Annotated[int, pydantic.Field(ge=0)]
@@ -155,6 +156,7 @@ class CurrentEntry(Entry):
 class Manifest(Entry):
     """A version. Its number is the fence against stale writers; `parent` is the checksum of the version before.
 
+    `writer` is drawn anew for every version: no two writers make the same bytes, so that each can tell its own.
     Every version carries the whole dictionary of its time, whatever its kind: rows are permanent, also over a rollback.
     """
 
@@ -163,6 +165,7 @@ class Manifest(Entry):
     kind: str
     parent: Digest | None
     created: str
+    writer: str = ""
     seconds: float
     block_rows: Count
     entity_segments: list[SegmentEntry]
@@ -258,6 +261,11 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         first = error.errors()[0]
         key = ".".join(str(place) for place in first["loc"])
         raise StoreError(f"{where}: not a manifest of this program: {key}: {first['msg']}") from None
+
+
+def tables_of(entry: ModelEntry) -> list[TableEntry]:
+    """All tables of a model."""
+    return [*entry.entities.values(), *entry.relations.values()]
 
 
 def parts_of(value: object) -> Iterator[PartEntry]:

@@ -11,7 +11,7 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
-from dkge_dist.store.manifest import BaselineEntry, ModelEntry, ModelManifest, PartEntry, TableEntry
+from dkge_dist.store.manifest import BaselineEntry, ModelEntry, ModelManifest, PartEntry, TableEntry, tables_of
 from dkge_dist.store.storage import Staging, StoreError
 from dkge_dist.store.store import NumberTakenError, Store
 from dkge_dist.store.tables import block_rows, load_table, save_bytes, save_delta, save_table
@@ -118,11 +118,10 @@ def _grown(staging: Staging, before: TableEntry, rows: int, written: list[PartEn
 
 def wants_compaction(entry: ModelEntry) -> bool:
     """Have the deltas of a table become many, or large against it?"""
-    tables = [*entry.entities.values(), *entry.relations.values()]
     return any(
         entry.updates >= COMPACT_AFTER_NIGHTS
         or sum(delta.rows for delta in table.deltas) > COMPACT_AT_SHARE * table.rows
-        for table in tables
+        for table in tables_of(entry)
         if table.rows >= COMPACT_FROM_ROWS
     )
 

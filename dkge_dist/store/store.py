@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import re
+import secrets
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -26,9 +27,12 @@ from dkge_dist.store.manifest import (
     SegmentEntry,
     SnapshotManifest,
     parse_manifest,
+    parts_of,
+    tables_of,
 )
 from dkge_dist.store.parts import load_base, load_change, load_segment
-from dkge_dist.store.storage import MissingError, StoreError, open_storage
+from dkge_dist.store.storage import Blob, MissingError, StoreError, open_storage
+from dkge_dist.store.tables import table_parts
 from dkge_dist.store.trainings import Trainings
 from dkge_dist.types import Array, Triples
 
@@ -222,6 +226,7 @@ class Store:
             "version": head.version + 1 if head else 1,
             "parent": self.checksum(head.version) if head else None,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "writer": secrets.token_hex(8),
             "seconds": seconds,
             "block_rows": head.block_rows if head else 0,
             "entity_segments": head.entity_segments if head else [],
@@ -229,7 +234,8 @@ class Store:
         }
 
     def publish(self, manifest: Manifest) -> None:
-        """Make a version visible, all at once. Its parts are durable already."""
+        """Make a version visible, all at once. Its parts are durable already, or it is refused."""
+        self.storage.require(self._new_parts(manifest))
         if not self.storage.create(_version_name(manifest.version), manifest.to_json()):
             winner = self.manifest(manifest.version).summary
             raise NumberTakenError(
@@ -237,6 +243,19 @@ class Store:
                 "nothing was changed, run this again on top of it"
             )
         self._manifests[manifest.version] = manifest
+
+    def _new_parts(self, manifest: Manifest) -> list[Blob]:
+        """Parts that a version names, and none that it stands on. Those of the others are kept for these."""
+        known = [self.manifest(manifest.version - 1)] if manifest.version > 1 else []
+        if isinstance(manifest, ModelManifest) and manifest.model.parent is not None:
+            known.append(self.manifest(manifest.model.parent))
+        old = {part.digest for part in parts_of(known)}
+        new = [part for part in parts_of(manifest) if part.digest not in old]
+        if isinstance(manifest, ModelManifest):
+            for table in tables_of(manifest.model):
+                if table.base.digest not in old:
+                    new += table_parts(self.storage, table)
+        return [part.part for part in new]
 
     def dictionaries(self, manifest: Manifest | None) -> tuple[Dictionary, Dictionary]:
         """Entities and relations as that version knows them."""
