@@ -9,7 +9,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 UNFINISHED = re.compile(r"\..+\.[0-9a-f]{16}")
@@ -42,13 +42,27 @@ def make_directory(path: Path) -> None:
 def create(path: Path, data: bytes) -> bool:
     """Make a file with this content. False if the name is taken: no file is ever replaced."""
     make_directory(path.parent)
-    with _unnamed(path, data) as temporary:
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            return False
-        sync(path.parent)
-        return True
+    while True:
+        with _unnamed(path, data) as temporary:
+            try:
+                os.link(temporary, path)
+            except OSError as error:
+                # On NFS the answer to a request gets lost, and its repetition finds the name taken: by this very file.
+                if not _is_same_file(temporary, path):
+                    if isinstance(error, FileExistsError):
+                        return False
+                    if isinstance(error, FileNotFoundError) and path.parent.is_dir() and not temporary.exists():
+                        continue  # It was cleaned away: cleaning took this process for a dead one.
+                    raise
+            sync(path.parent)
+            return True
+
+
+def _is_same_file(one: Path, other: Path) -> bool:
+    try:
+        return os.path.samestat(one.lstat(), other.lstat())
+    except FileNotFoundError:
+        return False
 
 
 def replace(path: Path, data: bytes) -> None:
@@ -70,4 +84,5 @@ def _unnamed(path: Path, data: bytes) -> Iterator[Path]:
             os.fsync(file.fileno())
         yield temporary
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # What was done is done. Cleaning removes what is left.
+            temporary.unlink()

@@ -54,15 +54,8 @@ class Training:
     @contextmanager
     def _unheld(self, before: float) -> Iterator[bool]:
         """Whether the folder is abandoned, which stays so meanwhile."""
-        with ExitStack() as stack:
-            is_held = False
-            try:
-                stack.enter_context(locks.hold_existing(self.folder / LOCK))
-            except FileNotFoundError:
-                pass  # No process came to hold it. Making a lock would make the folder a young one.
-            except (locks.LockHeldError, locks.LockRemovedError):
-                is_held = True
-            yield not is_held and self.folder.stat().st_mtime < before
+        with locks.unheld(self.folder / LOCK) as is_idle:
+            yield is_idle and self.folder.stat().st_mtime < before
 
     def remove(self) -> None:
         """Remove the folder: the training is done."""

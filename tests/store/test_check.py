@@ -46,7 +46,8 @@ def store(sound: Path, tmp_path: Path) -> Path:
 
 
 def files(store: Path) -> list[str]:
-    return [name for name, kind in listing(store).items() if kind != "folder" and name != "store.json"]
+    """Those that versions are made of: neither the marker nor the hint of the newest version."""
+    return [name for name, kind in listing(store).items() if kind != "folder" and name not in ("store.json", "head")]
 
 
 def problems(store: Path) -> list[str]:

@@ -84,10 +84,16 @@ class Storage(Protocol):
         """Create a durable object, all of it or nothing. False if the name is taken: nothing is ever overwritten.
 
         Of several writers, in whatever process, exactly one gets True. Versions are published by this alone.
+        Answers get lost: a request that was carried out may fail, and its repetition finds the name taken, by itself.
+        So a backend finds out whose object it is before it says False or raises an error. One that can only compare
+        the bytes may do that: every manifest carries a token of its writer, so that no two have the same bytes.
         """
 
     def replace(self, name: str, data: bytes) -> str:
-        """Write an object that is no part of any version, over the one of that name; where it is, for messages."""
+        """Write an object that is no part of any version, over the one of that name; where it is, for messages.
+
+        Of several writers at once, any may be the last. It keeps rejected lines, and a hint of the newest version.
+        """
 
     def names(self, folder: str) -> list[str]:
         """The names below `folder/`, sorted, without unfinished ones."""
@@ -97,6 +103,12 @@ class Storage(Protocol):
 
     def fetch(self, parts: Iterable[Blob]) -> None:
         """Parts that will be read soon: a backend whose parts are far away brings them, several at once."""
+
+    def require(self, parts: Iterable[Blob]) -> None:
+        """StoreError if one of these is not stored, or not with its size. None of them is read or fetched.
+
+        Asked of all new parts of a version right before it is published.
+        """
 
     def verify(self, part: Blob) -> None:
         """Read all of a part where it is stored. StoreError if these are not the bytes that it is named by."""
@@ -110,11 +122,22 @@ class Storage(Protocol):
     def is_leased(self, name: str) -> bool:
         """Is a process at the work `name`? Looking leaves no trace."""
 
+    def staging_since(self) -> float | None:
+        """When the oldest staging began that a process, on whatever machine, is at work in; None if there is none.
+
+        That of a process that died may count for a few minutes more, where there is no way to tell at once.
+        """
+
     def older_than(self, before: float) -> Iterator[Removable]:
         """All parts, and what killed writers left, last written before this time (seconds since 1970)."""
 
     def remove(self, item: Removable, before: float) -> bool:
-        """Remove it, unless it is gone or was written again since. True if it was removed."""
+        """Remove it, unless it is gone or was written again since. True if it was removed.
+
+        A writer may add the same part at any moment of this: what `add` gave it stays, though it was old when this
+        looked first. (Hence: take it out of sight, look again, and only then remove it or put it back.) If this process
+        is killed halfway, the part is removed or it can still be read, and no reader has to know.
+        """
 
     def workspace(self, name: str) -> Path | None:
         """An absolute folder, made or not, for files that change in place and belong to no version.

@@ -15,6 +15,10 @@ from dkge_dist.store.storage.base import PART_NAME, Blob, MissingError, Removabl
 
 LOST_AND_FOUND = "lost+found"
 PARTS, STAGING = "parts", "staging"
+LOCK = "lock"
+"""In the folder of a staging: held while its process is at work."""
+ASIDE = ".removing"
+"""The ending of a part that is being removed, and is put back if somebody wants it meanwhile."""
 
 
 class LocalStorage:
@@ -79,7 +83,7 @@ class LocalStorage:
         """The file of a part: a plain one, of the right size."""
         path = self._part(part.digest)
         try:
-            state = path.lstat()
+            state = _found(path)
         except FileNotFoundError:
             raise StoreError(f"part {path} is missing") from None
         if not stat.S_ISREG(state.st_mode):
@@ -91,6 +95,11 @@ class LocalStorage:
     def fetch(self, parts: Iterable[Blob]) -> None:
         """They are here."""
 
+    def require(self, parts: Iterable[Blob]) -> None:
+        """Look at the size of every file."""
+        for part in parts:
+            self.part_path(part)
+
     def verify(self, part: Blob) -> None:
         """Compare the bytes of a part with its name."""
         path = self.part_path(part)
@@ -100,13 +109,39 @@ class LocalStorage:
 
     @contextmanager
     def staging(self) -> Iterator[LocalStaging]:
-        """A folder of the store that no other writer uses."""
-        folder = self._path(f"{STAGING}/{secrets.token_hex(8)}")
-        folder.mkdir(parents=True)
-        try:
-            yield LocalStaging(self, folder)
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
+        """A folder of the store that no other writer uses, with a lock that tells that somebody is at work in it."""
+        with ExitStack() as stack:
+            folder = self._locked_folder(stack)
+            try:
+                yield LocalStaging(self, folder)
+            finally:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _locked_folder(self, stack: ExitStack) -> Path:
+        while True:
+            folder = self._path(f"{STAGING}/{secrets.token_hex(8)}")
+            folder.mkdir(parents=True)
+            # Cleaning may find the folder before it is locked, take it for that of a dead process, and remove it.
+            with suppress(locks.LockRemovedError):
+                stack.enter_context(locks.hold(folder / LOCK, wait=True))
+                return folder
+
+    def _stagings(self, at_work: bool) -> list[Path]:
+        """Folders that a process is at work in, or those that none is."""
+        found = []
+        for folder in self._path(f"{STAGING}/").glob("*"):
+            if folder.is_dir() and not folder.is_symlink():
+                with locks.unheld(folder / LOCK) as is_idle:
+                    found += [folder] if is_idle != at_work else []
+        return found
+
+    def staging_since(self) -> float | None:
+        """By the age of the locks that are held."""
+        began = []
+        for folder in self._stagings(at_work=True):
+            with suppress(FileNotFoundError):
+                began.append((folder / LOCK).stat().st_mtime)
+        return min(began, default=None)
 
     @contextmanager
     def lease(self, name: str) -> Iterator[None]:
@@ -130,7 +165,7 @@ class LocalStorage:
 
     def older_than(self, before: float) -> Iterator[Removable]:
         """By the time that a file was last written, or that a folder last got one."""
-        for path in [*self._part_files(), *self._unfinished(), *self._path(f"{STAGING}/").glob("*")]:
+        for path in [*self._part_files(), *self._unfinished(), *self._stagings(at_work=False)]:
             with suppress(FileNotFoundError):  # Writers end, and others clean, while this looks.
                 state = path.lstat()
                 if state.st_mtime < before:
@@ -139,7 +174,9 @@ class LocalStorage:
     def _part_files(self) -> Iterator[Path]:
         for folder in filter(Path.is_dir, self._path(f"{PARTS}/").glob("??")):
             inside = self._path(f"{PARTS}/{folder.name}/")
-            yield from (inside / name for name in os.listdir(inside) if PART_NAME.fullmatch(name))
+            with os.scandir(inside) as entries:
+                files = [inside / entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
+            yield from (path for path in files if PART_NAME.fullmatch(path.name.removesuffix(ASIDE)))
 
     def _unfinished(self) -> Iterator[Path]:
         """What `create` and `replace` leave when they are killed."""
@@ -150,23 +187,25 @@ class LocalStorage:
     def _removable(self, path: Path, size: int) -> Removable:
         name = path.relative_to(self.root)
         if name.parts[0] == PARTS:
-            return Removable("part", path.name, size)
+            return Removable("part", path.name.removesuffix(ASIDE), size)
         return Removable("staging" if name.parts[0] == STAGING else "unfinished", str(name), size)
 
     def remove(self, item: Removable, before: float) -> bool:
-        """Remove a file or a folder; its age is looked at once more, right before it goes."""
-        path = self._part(item.name) if item.kind == "part" else self._path(item.name)
-        try:
-            state = path.lstat()
-            if state.st_mtime >= before:
+        """Remove a file or a folder; its age is looked at once more, when nobody can renew it any more."""
+        with suppress(FileNotFoundError):
+            if item.kind == "part":
+                return _remove_part(self._part(item.name), before)
+            path = self._path(item.name)
+            if path.lstat().st_mtime >= before:
                 return False
-            if stat.S_ISDIR(state.st_mode):
-                shutil.rmtree(path, ignore_errors=True)
-            else:
+            if not path.is_dir():
                 path.unlink()
-        except FileNotFoundError:
-            return False
-        return True
+                return True
+            with locks.unheld(path / LOCK) as is_idle:
+                if is_idle:
+                    shutil.rmtree(path, ignore_errors=True)
+                return is_idle
+        return False
 
     def workspace(self, name: str) -> Path:
         """A folder of the store itself, so that every machine that has the store can resume the work."""
@@ -179,6 +218,37 @@ class LocalStorage:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
+
+
+def _found(path: Path) -> os.stat_result:
+    """The state of a part. If cleaning has set it aside, it is put back: somebody wants it."""
+    with suppress(FileNotFoundError):
+        return path.lstat()
+    with suppress(FileNotFoundError):
+        _put_back(path)
+    return path.lstat()
+
+
+def _put_back(path: Path) -> None:
+    """Give a part its name again, unless another writer brought it meanwhile."""
+    with suppress(FileExistsError):
+        os.link(path.with_name(path.name + ASIDE), path)
+
+
+def _remove_part(path: Path, before: float) -> bool:
+    """Only the one process that cleans takes names away: what another puts back stays."""
+    aside = path.with_name(path.name + ASIDE)
+    with suppress(FileNotFoundError):  # There may only be what a killed cleaning had set aside.
+        if path.lstat().st_mtime >= before:
+            return False
+        aside.unlink(missing_ok=True)
+        os.rename(path, aside)
+    is_old = aside.lstat().st_mtime < before
+    if not is_old:
+        # A writer renewed it after it was looked at.
+        _put_back(path)
+    aside.unlink()
+    return is_old
 
 
 class LocalStaging:

@@ -20,8 +20,7 @@ import json, random, sys, time
 from pathlib import Path
 from dkge_dist.store.storage import open_storage
 folder, location, names, me = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
-rng = random.Random(me)
-order = sorted(range(names), key=lambda number: (number // 4, rng.random()))
+order = random.Random(me).sample(range(names), names)
 storage = open_storage(location)
 (folder / f"ready-{me}").touch()
 while not (folder / "go").exists():
@@ -275,6 +274,37 @@ class StorageContract:
         assert len(left) == 1
         assert storage.remove(left[0], before)
         assert {item.kind for item in storage.older_than(before)} == {"part"}
+
+    def test_staging_at_work_is_known(self, storage: Storage) -> None:
+        storage.create("store.json", b"")
+        other = open_storage(storage.location)
+        assert storage.staging_since() is None
+        before = time.time()
+        with storage.staging() as staging:
+            add(staging, b"content")
+            began = other.staging_since()
+            assert began is not None
+            assert before - 5 < began < time.time() + 5
+            time.sleep(0.02)
+            with other.staging():
+                assert storage.staging_since() == began, "the oldest"
+        assert storage.staging_since() is None
+
+    def test_staging_at_work_is_not_removed(self, storage: Storage) -> None:
+        later = time.time() + LATER
+        with storage.staging() as staging:
+            assert {item.kind for item in open_storage(storage.location).older_than(later)} <= {"part"}
+            storage.verify(add(staging, b"content"))
+
+    def test_parts_are_required(self, storage: Storage) -> None:
+        parts = [stored(storage, content) for content in (b"one", b"two", b"three")]
+        storage.require([])
+        storage.require(parts)
+        self.overwrite(storage, parts[1], b"another size")
+        with pytest.raises(StoreError, match=f"{parts[1].digest} has 12 bytes instead of 3"):
+            storage.require(parts)
+        with pytest.raises(StoreError, match=f"{part_of(b'never').digest} is missing"):
+            storage.require([parts[0], part_of(b"never")])
 
     def test_lease_keeps_others_out_until_its_holder_is_gone(self, storage: Storage) -> None:
         storage.create("store.json", b"")
