@@ -85,6 +85,8 @@ class Proxy:
         self.requests: Spoil = lambda data: data
         self.answers: Callable[[bytes, bytes], bytes | None] = lambda request, data: data
         """Gets the first bytes of the request too."""
+        self.instead: Callable[[bytes], bytes | None] = lambda request: None
+        """An answer to a request that the server never sees."""
         self.seen: list[bytes] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -112,6 +114,9 @@ class Proxy:
                         if not first and data:
                             first = data
                             self.seen.append(data.partition(b"\r\n")[0])
+                            if (answer := self.instead(data)) is not None:
+                                client.sendall(answer)
+                                return
                         data = self.requests(data) if data else data
                     else:
                         data = self.answers(first, data) if data else data

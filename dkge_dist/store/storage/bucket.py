@@ -219,8 +219,7 @@ class BucketStorage:
 
     def discard(self, name: str) -> None:
         """Remove objects."""
-        self.objects.delete(name)
-        _at_once(self.objects.delete, [found.name for found in self.objects.walk(name)])
+        self.objects.delete(name, *(found.name for found in self.objects.walk(name)))
 
 
 class BucketStaging:

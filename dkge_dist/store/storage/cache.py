@@ -93,6 +93,7 @@ class PartCache:
                         if (found := self.find(part)) is None:
                             file.truncate(0)
                             download(file)
+                            file.flush()
                             os.fsync(file.fileno())
                             os.replace(unfinished, target)
                             self._trim_if_due(part.size)

@@ -212,31 +212,37 @@ class Objects:
         objects = sorted(str(entry["path"]).rpartition("/")[2] for entry in found["objects"])
         return objects, sorted(str(path).rstrip("/").rpartition("/")[2] for path in found["common_prefixes"])
 
-    def delete(self, name: str) -> None:
-        """Remove an object, if it is there."""
+    def delete(self, *names: str) -> None:
+        """Remove objects, those that are there."""
         import obstore
 
-        with self._named(name):
+        with self._named(names[0] if names else ""):
             client = self.client
-            _interruptible(lambda: obstore.delete(client, name))
+            _interruptible(lambda: obstore.delete(client, names))
 
     @contextmanager
     def _named(self, name: str) -> Iterator[None]:
-        from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
+        from obstore.exceptions import BaseError
 
         where = f"{self}/{name}".rstrip("/")
         try:
             yield
-        except FileNotFoundError as error:
-            if "NoSuchBucket" in str(error):
-                raise StoreError(f"{where}: there is no bucket {self.bucket}") from None
-            raise MissingError(f"{where}: no such object") from None
-        except (PermissionDeniedError, UnauthenticatedError) as error:
-            raise StoreError(f"{where}: the service refuses access: {_first_line(error)}") from None
-        except BaseError as error:
-            said = _first_line(error)
-            hint = "; are AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY set?" if "169.254.169.254" in said else ""
-            raise StoreError(f"{where}: {said}{hint}") from None
+        except (FileNotFoundError, BaseError) as error:
+            raise self._told(where, error) from None
+
+    def _told(self, where: str, error: Exception) -> StoreError:
+        """An error of obstore as one of ours."""
+        from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
+
+        said = _first_line(error)
+        if "NoSuchBucket" in said:
+            return StoreError(f"{where}: there is no bucket {self.bucket}")
+        if isinstance(error, FileNotFoundError):
+            return MissingError(f"{where}: no such object")
+        if isinstance(error, PermissionDeniedError | UnauthenticatedError):
+            return StoreError(f"{where}: the service refuses access: {said}")
+        hint = "; are AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY set?" if "169.254.169.254" in said else ""
+        return StoreError(f"{where}: {said}{hint}")
 
 
 def _interruptible(work: Callable[[], T]) -> T:
