@@ -15,8 +15,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -104,8 +105,7 @@ class Objects:
             return got, bytes(got.bytes())
 
         for _ in range(ATTEMPTS):
-            with self._named(name):
-                got, data = _interruptible(work)
+            got, data = self._ask(name, work)
             told: dict[str, str] = {str(key): str(value) for key, value in got.attributes.items()}
             found = hashlib.sha256(data).hexdigest()
             if told.get(CHECKSUM, found) == found:
@@ -186,10 +186,9 @@ class Objects:
         """What the bucket says of an object, None if there is none."""
         import obstore
 
+        client = self.client
         try:
-            with self._named(name):
-                client = self.client
-                return _meta(_interruptible(lambda: obstore.head(client, name)))
+            return _meta(self._ask(name, lambda: obstore.head(client, name)))
         except MissingError:
             return None
 
@@ -197,18 +196,28 @@ class Objects:
         """All objects below `folder/`, at any depth."""
         import obstore
 
-        with self._named(f"{folder}/"):
-            pieces = iter(obstore.list(self.client, prefix=folder or None))
-            while (piece := _interruptible(lambda: next(pieces, None))) is not None:
-                yield from (_meta(entry) for entry in piece)
+        client, last = self.client, None
+
+        def begin() -> tuple[Any, Any]:
+            pieces = iter(obstore.list(client, prefix=folder or None, offset=last))
+            return pieces, next(pieces, None)
+
+        pieces, piece = self._ask(f"{folder}/", begin)
+        while piece is not None:
+            for entry in piece:
+                yield _meta(entry)
+                last = str(entry["path"])
+            try:
+                piece = _interruptible(partial(next, pieces, None))
+            except obstore.exceptions.BaseError:
+                pieces, piece = self._ask(f"{folder}/", begin)  # Go on after the last that came.
 
     def names(self, folder: str) -> tuple[list[str], list[str]]:
         """(Objects, folders) directly below `folder/`, by their last names, sorted."""
         import obstore
 
-        with self._named(f"{folder}/"):
-            client = self.client
-            found = _interruptible(lambda: obstore.list_with_delimiter(client, prefix=folder))
+        client = self.client
+        found = self._ask(f"{folder}/", lambda: obstore.list_with_delimiter(client, prefix=folder))
         objects = sorted(str(entry["path"]).rpartition("/")[2] for entry in found["objects"])
         return objects, sorted(str(path).rstrip("/").rpartition("/")[2] for path in found["common_prefixes"])
 
@@ -219,6 +228,17 @@ class Objects:
         with self._named(names[0] if names else ""):
             client = self.client
             _interruptible(lambda: obstore.delete(client, names))
+
+    def _ask(self, name: str, work: Callable[[], T]) -> T:
+        """Do what may be done twice. obstore repeats requests, but does not ask again for a body that breaks off."""
+        from obstore.exceptions import GenericError
+
+        for attempt in range(ATTEMPTS - 1):
+            with self._named(name), suppress(GenericError):
+                return _interruptible(work)
+            time.sleep(0.1 * 2**attempt)
+        with self._named(name):
+            return _interruptible(work)
 
     @contextmanager
     def _named(self, name: str) -> Iterator[None]:
