@@ -30,9 +30,7 @@ def test_shards_of_a_node_take_the_ports_in_turn(monkeypatch: pytest.MonkeyPatch
     made = [listen(HOST) for _ in range(2)]
     try:
         assert [address.port for address, _ in made] == [first, first + 1]
-        with pytest.raises(
-            UsageError, match=rf"DKGE_SHARD_PORTS=.*: none of these ports of {HOST} is free"
-        ):
+        with pytest.raises(UsageError, match=rf"DKGE_SHARD_PORTS=.*: none of these ports of {HOST} is free"):
             listen(HOST)
     finally:
         for _, listening in made:
