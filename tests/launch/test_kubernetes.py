@@ -1,7 +1,7 @@
 """The Kubernetes objects of launch/: valid by published schemas, and with no right that they do not need.
 
 What Kubernetes itself defines is validated by its own published schemas, strictly: no unknown field. KubeRay publishes
-its schema in its repository and in no package, so its own fields are named here, by its API reference (1.6); the pods in
+its schema in its repository and in no package, so its own fields are named here, by its API reference (1.6); pods in
 them are Kubernetes' again.
 """
 
