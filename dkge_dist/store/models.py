@@ -32,7 +32,7 @@ Deltas = dict[Field, list[PartEntry]]
 COMPACT_AFTER_NIGHTS = 32
 COMPACT_AT_SHARE = 0.25
 COMPACT_FROM_ROWS = 1024
-"""Smaller tables are read at once, however many deltas they have."""
+"""Smaller tables are read at once, however large their deltas are. They must not become many, all the same."""
 
 
 @dataclass(frozen=True)
@@ -127,9 +127,8 @@ def _grown(staging: Staging, before: TableEntry, rows: int, written: list[PartEn
 
 def wants_compaction(entry: ModelEntry) -> bool:
     """Have the deltas of a table become many, or large against it?"""
-    return any(
-        entry.updates >= COMPACT_AFTER_NIGHTS
-        or sum(delta.rows for delta in table.deltas) > COMPACT_AT_SHARE * table.rows
+    return entry.updates >= COMPACT_AFTER_NIGHTS or any(
+        sum(delta.rows for delta in table.deltas) > COMPACT_AT_SHARE * table.rows
         for table in tables_of(entry)
         if table.rows >= COMPACT_FROM_ROWS
     )

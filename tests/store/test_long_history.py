@@ -18,7 +18,7 @@ from dkge_dist.jobs.opened import open_model
 from dkge_dist.kernels.jit import set_threads, threads
 from dkge_dist.store.history import clear, trained_by_nights
 from dkge_dist.store.ingest import FOLD_AFTER_NIGHTS
-from dkge_dist.store.models import publish_model, save_update
+from dkge_dist.store.models import COMPACT_AFTER_NIGHTS, publish_model, save_update, wants_compaction
 from dkge_dist.store.storage.local import LocalStorage
 from dkge_dist.store.store import Store
 from dkge_dist.types import Field
@@ -41,6 +41,12 @@ def night(store: Path, number: int) -> None:
         about = replace(ABOUT, facts={"origin": "online", "drift": None})
         entry = save_update(staging, parent, snapshot, rows, ({}, {}), about)
         publish_model(opened, entry.model_copy(update={"updates": 0}), 0.1, parent.version)
+
+
+def test_deltas_are_folded_after_so_many_nights_however_small_a_table_is(model: Path) -> None:
+    entry = Store.open(model).find_model().model
+    assert not wants_compaction(entry.model_copy(update={"updates": COMPACT_AFTER_NIGHTS - 1}))
+    assert wants_compaction(entry.model_copy(update={"updates": COMPACT_AFTER_NIGHTS}))
 
 
 @pytest.fixture(scope="module")
