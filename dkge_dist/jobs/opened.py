@@ -36,7 +36,17 @@ def open_model(store: Store, version: str | None = None) -> OpenedModel:
     """The current model, or that of a version or snapshot."""
     model = store.find_model(version)
     manifest = store.snapshot_manifest(model.model.snapshot)
-    return OpenedModel(store, model, store.snapshot(manifest), manifest.snapshot.name, store.dictionaries(manifest))
+    snapshot = store.snapshot(manifest)
+    for noun, tables, rows in (
+        ("entities", model.model.entities, snapshot.entity_rows),
+        ("relations", model.model.relations, snapshot.relation_rows),
+    ):
+        if tables[Field.JOINT].rows < rows:
+            raise DkgeError(
+                f"{store}: version {model.version} has vectors of {tables[Field.JOINT].rows} {noun}, "
+                f"its snapshot {manifest.snapshot.name!r} has {rows}"
+            )
+    return OpenedModel(store, model, snapshot, manifest.snapshot.name, store.dictionaries(manifest))
 
 
 @contextmanager

@@ -14,11 +14,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Strict, ValidationEr
 from dkge_dist.store.storage import Blob, StoreError
 from dkge_dist.types import Field
 
-FORMAT = 2
+FORMAT = 3
 SEAL = re.compile(rb'\{\n "sha256": "([0-9a-f]{64})",\n')
 
 Count = Annotated[int, pydantic.Field(ge=0)]
 Digest = Annotated[str, pydantic.Field(pattern=r"^[0-9a-f]{64}$")]
+Checksum = Annotated[str, pydantic.Field(pattern=r"^[0-9a-f]{16}$")]
 
 
 class Entry(BaseModel):
@@ -28,16 +29,22 @@ class Entry(BaseModel):
 
 
 class PartEntry(Entry):
-    """A content-addressed file and how many rows it holds."""
+    """A content-addressed file and how many rows it holds; `checksum` is what its readers verify it by."""
 
     digest: Digest
     size: Count
     rows: Count
+    checksum: Checksum | None = None
+
+    @staticmethod
+    def of(part: Blob, rows: int) -> PartEntry:
+        """As a manifest names it."""
+        return PartEntry(digest=part.digest, size=part.size, rows=rows, checksum=part.checksum)
 
     @property
     def part(self) -> Blob:
         """As the storage knows it."""
-        return Blob(self.digest, self.size)
+        return Blob(self.digest, self.size, self.checksum)
 
 
 class SegmentEntry(Entry):

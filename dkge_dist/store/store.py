@@ -27,7 +27,7 @@ from dkge_dist.store.manifest import (
     SnapshotManifest,
     parse_manifest,
 )
-from dkge_dist.store.parts import load_base, load_change, load_segment
+from dkge_dist.store.parts import RowCounts, load_base, load_change, load_segment
 from dkge_dist.store.storage import MissingError, StoreError, open_storage
 from dkge_dist.store.trainings import Trainings
 from dkge_dist.types import Array, Triples
@@ -273,10 +273,12 @@ class Store:
             return Snapshot.empty()
         *changed, full = self.chain(manifest)
         assert full.snapshot.base is not None
+        rows = _rows(at or manifest)
+        base = load_base(self.storage, full.snapshot.base, rows)
         net = Diff.none()
         for ancestor in reversed(changed):
-            net = net.then(self._change(ancestor))
-        return Snapshot(load_base(self.storage, full.snapshot.base), net, *_rows(at or manifest))
+            net = net.then(self._change(ancestor, rows))
+        return Snapshot(base, net, *rows)
 
     def chain(self, manifest: SnapshotManifest) -> list[SnapshotManifest]:
         """A snapshot and those before it, down to the first that is stored in full."""
@@ -295,10 +297,11 @@ class Store:
                 found |= contains(self._change(ancestor).deleted, triples)
         return found
 
-    def _change(self, manifest: SnapshotManifest) -> Diff:
+    def _change(self, manifest: SnapshotManifest, rows: RowCounts | None = None) -> Diff:
+        """The change that a snapshot brings, of rows that there are at its version or at a later one."""
         if manifest.snapshot.change is None:
             raise StoreError(f"{self}: version {manifest.version} has a parent but no change to it")
-        return load_change(self.storage, manifest.snapshot.change)
+        return load_change(self.storage, manifest.snapshot.change, rows or _rows(manifest))
 
     def diff(self, old: SnapshotManifest, new: SnapshotManifest) -> Diff:
         """What changed from one snapshot to another, older or newer, composed of the changes between them."""
@@ -320,9 +323,9 @@ class Store:
         return net
 
 
-def _rows(manifest: Manifest) -> tuple[int, int]:
+def _rows(manifest: Manifest) -> RowCounts:
     entities, relations = (
         sum(entry.labels.rows for entry in entries)
         for entries in (manifest.entity_segments, manifest.relation_segments)
     )
-    return entities, relations
+    return RowCounts(entities, relations)

@@ -30,10 +30,14 @@ class MissingError(StoreError):
 
 
 class Blob(NamedTuple):
-    """An immutable file, named by the SHA-256 of its bytes."""
+    """An immutable file, named by the SHA-256 of its bytes.
+
+    A storage goes by the name alone. `checksum` is what readers verify by (`store.verify`), None if nobody noted it.
+    """
 
     digest: str
     size: int
+    checksum: str | None = None
 
 
 class Removable(NamedTuple):
