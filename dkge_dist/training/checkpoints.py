@@ -33,14 +33,18 @@ class Checkpoints:
         """Let `write` fill a folder and make it the newest of its line; the one before goes once this is durable."""
         before = self._numbers(line)
         temporary = self.folder / f".{secrets.token_hex(8)}"
-        temporary.mkdir(parents=True)
         try:
+            temporary.mkdir(parents=True)
             write(temporary)
             content = {"sha256": _checksum(progress), "progress": progress}
             (temporary / PROGRESS).write_text(json.dumps(content), encoding="utf-8")
             durable.sync_tree(temporary)
             temporary.rename(self.folder / f"{line}-{max(before, default=0) + 1:09d}")
             durable.sync(self.folder)
+        except OSError as error:
+            # Another attempt would meet the same: the user has to make room.
+            kept = f"{line}-{max(before):09d} is kept" if before else "there was none before"
+            raise DkgeError(f"{self.folder}: checkpoint not saved: {error.strerror}; {kept}") from error
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
         for number in before:

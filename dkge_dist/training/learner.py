@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Literal
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from safetensors.torch import save as to_bytes
 
 from dkge_dist.learning.contexts import ObjectBatch
 from dkge_dist.learning.encode import ObjectSource, TrainedObjects
@@ -78,14 +79,16 @@ class Learner:
     def save(self, folder: Path) -> None:
         """Write everything that a later `load` needs to go on as if nothing had happened."""
         parameters = {name: value.detach().cpu() for name, value in self.model.state_dict().items()}
-        save_file(parameters, folder / DENSE)
+        # Not by `save_file`: of a full disk it raises an error of its own, without a file name.
+        (folder / DENSE).write_bytes(to_bytes(parameters))
         state = {
             f"{number}.{name}": value
             for number, values in self.dense.state_dict()["state"].items()
             for name, value in values.items()
             if isinstance(value, torch.Tensor)
         }
-        save_file({name: value.detach().cpu().contiguous() for name, value in state.items()}, folder / DENSE_STATE)
+        compact = {name: value.detach().cpu().contiguous() for name, value in state.items()}
+        (folder / DENSE_STATE).write_bytes(to_bytes(compact))
         for name, table in self.tables._asdict().items():
             (folder / name).mkdir()
             table.save_checkpoint(folder / name)
