@@ -242,7 +242,7 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         content = json.loads(data)
         if not isinstance(content, dict):
             raise ValueError(f"a JSON object is expected, not {str(content)[:80]}")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StoreError(f"{where}: damaged, not a manifest: {error}") from None
     if isinstance(content.get("format"), int) and content["format"] > FORMAT:
         newer = f"the store has format {content['format']}, this program reads up to {FORMAT}"

@@ -77,7 +77,7 @@ class Store:
             number = json.loads(self.storage.read(MARKER))["format"]
         except MissingError:
             return False
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             number = None
         where = f"{self}/{MARKER}"
         if not isinstance(number, int) or number < 1:

@@ -67,7 +67,7 @@ class BlockIndex:
             self.parts = [_block_of(*named) for named in content["attributes"]["parts"]]
             numbers = (self.rows, self.dim, self.block)
             sound = all(isinstance(number, int) and number >= 0 for number in numbers) and self.block * self.dim > 0
-        except (ValueError, KeyError, TypeError, IndexError, OverflowError):
+        except (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError):
             sound = False
         if not sound or len(self.parts) != -(-self.rows // self.block) or self.dim != entry.dim or entry.dim > MAX_DIM:
             raise StoreError(f"part {path} is no index of a table of dimension {entry.dim}")

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+from dkge_dist.files import read_regular
 from dkge_dist.store import durable
 from dkge_dist.types import DkgeError
 
@@ -57,11 +58,11 @@ class Checkpoints:
             return None
         folder = self.folder / f"{line}-{max(numbers):09d}"
         try:
-            content = json.loads((folder / PROGRESS).read_text(encoding="utf-8"))
+            content = json.loads(read_regular(folder / PROGRESS))
             progress: dict[str, Any] = content["progress"]
             if content["sha256"] != _checksum(progress):
                 raise ValueError(f"{PROGRESS} does not have the checksum that it names")
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise self.damaged(folder, error) from None
         return folder, progress
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ def test_a_full_disk_ends_a_training_with_a_message(small_disk: Path, tmp_path: 
     ballast = small_disk / "ballast"
 
     def fill_up() -> None:
-        with ballast.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space left"):
+        with ballast.open("wb", buffering=0) as file, suppress(OSError):
             while True:
                 file.write(bytes(4096))
 
