@@ -1,9 +1,9 @@
 """A night with the store in a bucket against the same night with the store in a folder.
 
 The bucket is in moto, a server on loopback in a process of its own. Both stores hold the same versions; their nights
-take turns, each in a process of its own. The first turn fills the cache of the bucket's blocks and is not counted: every
-later night finds there what the nights before it wrote or read. At the end, one night is learnt by a machine whose cache
-is empty.
+take turns, each in a process of its own. The first turn fills the cache of the bucket's blocks and is not counted:
+every later night finds there what the nights before it wrote or read. At the end, one night is learnt by a machine
+whose cache is empty.
 """
 
 from __future__ import annotations

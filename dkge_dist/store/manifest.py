@@ -20,6 +20,7 @@ SEAL = re.compile(rb'\{\n "sha256": "([0-9a-f]{64})",\n')
 
 Count = Annotated[int, pydantic.Field(ge=0)]
 Digest = Annotated[str, pydantic.Field(pattern=r"^[0-9a-f]{64}$")]
+Checksum = Annotated[str, pydantic.Field(pattern=r"^[0-9a-f]{16}$")]
 
 
 class Entry(BaseModel):
@@ -29,16 +30,22 @@ class Entry(BaseModel):
 
 
 class PartEntry(Entry):
-    """A content-addressed file and how many rows it holds."""
+    """A content-addressed file and how many rows it holds; `checksum` is what its readers verify it by."""
 
     digest: Digest
     size: Count
     rows: Count
+    checksum: Checksum | None = None
+
+    @staticmethod
+    def of(part: Blob, rows: int) -> PartEntry:
+        """As a manifest names it."""
+        return PartEntry(digest=part.digest, size=part.size, rows=rows, checksum=part.checksum)
 
     @property
     def part(self) -> Blob:
         """As the storage knows it."""
-        return Blob(self.digest, self.size)
+        return Blob(self.digest, self.size, self.checksum)
 
 
 class SegmentEntry(Entry):
@@ -287,7 +294,7 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         content = json.loads(data)
         if not isinstance(content, dict):
             raise ValueError(f"a JSON object is expected, not {str(content)[:80]}")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StoreError(f"{where}: damaged, not a manifest: {error}") from None
     if isinstance(content.get("format"), int) and content["format"] > FORMAT:
         newer = f"the store has format {content['format']}, this program reads up to {FORMAT}"

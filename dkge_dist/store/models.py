@@ -24,6 +24,7 @@ from dkge_dist.store.manifest import (
 from dkge_dist.store.storage import Staging, StoreError
 from dkge_dist.store.store import NumberTakenError, Store
 from dkge_dist.store.tables import block_rows, load_table, save_bytes, save_delta, save_table
+from dkge_dist.store.verify import open_part
 from dkge_dist.types import ROW, Array, Field
 
 Tables = dict[Field, TableEntry]
@@ -135,13 +136,18 @@ def wants_compaction(entry: ModelEntry) -> bool:
 
 
 def save_compact(store: Store, staging: Staging, model: ModelManifest) -> ModelEntry:
-    """Write the same model with its deltas folded into new bases; one table is in memory at a time."""
+    """Write the same model with its deltas folded into new bases; one table is in memory at a time.
+
+    Everything is verified first, whatever the setting: what is damaged must not get new checksums.
+    """
     entry = model.model
     folded = []
     for tables, block in ((entry.entities, model.block_rows), (entry.relations, None)):
         folded.append(
             {
-                field: save_table(staging, load_table(store.storage, table), block or block_rows(table.rows))
+                field: save_table(
+                    staging, load_table(store.storage, table, when="mapped"), block or block_rows(table.rows)
+                )
                 for field, table in tables.items()
             }
         )
@@ -209,9 +215,9 @@ def _stands_on(entry: ModelEntry) -> list[int | None]:
 
 def load_arrays(store: Store, part: PartEntry) -> dict[str, Array]:
     """Arrays by name: dense parameters, evidence, or ranks of validation triples."""
-    path = store.storage.part_path(part.part)
+    path, data = open_part(store.storage, part.part)
     try:
-        tensors: dict[str, Array] = safetensors.numpy.load(path.read_bytes())
+        tensors: dict[str, Array] = safetensors.numpy.load(data.tobytes())
     except (SafetensorError, ValueError, KeyError) as error:
         raise StoreError(f"part {path} is damaged: {error}") from None
     return tensors

@@ -54,7 +54,7 @@ def versions_of(storage: Storage, runs: Sequence[PartEntry], wanted: int) -> lis
 
 
 def _load(storage: Storage, types: Mapping[str, pa.DataType], run: PartEntry) -> list[Array]:
-    return read_numbers(storage.part_path(run.part), types, run.rows)
+    return read_numbers(storage, run, types)
 
 
 def _distinct(groups: list[list[Array]]) -> list[Array]:

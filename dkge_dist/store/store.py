@@ -30,7 +30,7 @@ from dkge_dist.store.manifest import (
     parts_of,
     tables_of,
 )
-from dkge_dist.store.parts import load_base, load_change, load_segment
+from dkge_dist.store.parts import RowCounts, load_base, load_change, load_segment
 from dkge_dist.store.remote_trainings import RemoteTrainings
 from dkge_dist.store.runs import add_run, versions_of
 from dkge_dist.store.storage import Blob, MissingError, Staging, StoreError, open_storage
@@ -87,7 +87,7 @@ class Store:
             number = json.loads(self.storage.read(MARKER))["format"]
         except MissingError:
             return False
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             number = None
         where = f"{self}/{MARKER}"
         if not isinstance(number, int) or number < 1:
@@ -375,10 +375,12 @@ class Store:
             return Snapshot.empty()
         *changed, full = self.chain(manifest)
         assert full.snapshot.base is not None
+        rows = _rows(at or manifest)
+        base = load_base(self.storage, full.snapshot.base, rows)
         net = Diff.none()
         for ancestor in reversed(changed):
-            net = net.then(self.change(ancestor))
-        return Snapshot(load_base(self.storage, full.snapshot.base), net, *_rows(at or manifest))
+            net = net.then(self.change(ancestor, rows))
+        return Snapshot(base, net, *rows)
 
     def chain(self, manifest: SnapshotManifest) -> list[SnapshotManifest]:
         """A snapshot and those before it, down to the first that is stored in full."""
@@ -389,11 +391,11 @@ class Store:
                 return chain
         raise StoreError(f"{self}: snapshot {manifest.snapshot.name!r} stands on no full one")
 
-    def change(self, manifest: SnapshotManifest) -> Diff:
-        """What changed from the parent of a snapshot to it."""
+    def change(self, manifest: SnapshotManifest, rows: RowCounts | None = None) -> Diff:
+        """What changed from the parent of a snapshot to it, of rows that there are at its version or at a later one."""
         if manifest.snapshot.change is None:
             raise StoreError(f"{self}: version {manifest.version} has a parent but no change to it")
-        return load_change(self.storage, manifest.snapshot.change)
+        return load_change(self.storage, manifest.snapshot.change, rows or _rows(manifest))
 
     def diff(self, old: SnapshotManifest, new: SnapshotManifest) -> Diff:
         """What changed from one snapshot to another, older or newer, composed of the changes between them."""
@@ -422,9 +424,9 @@ def _hash_of_name(name: str) -> int:
     return int.from_bytes(hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()[:8], "little")
 
 
-def _rows(manifest: Manifest) -> tuple[int, int]:
+def _rows(manifest: Manifest) -> RowCounts:
     entities, relations = (
         sum(entry.labels.rows for entry in entries)
         for entries in (manifest.entity_segments, manifest.relation_segments)
     )
-    return entities, relations
+    return RowCounts(entities, relations)

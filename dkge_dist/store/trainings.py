@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from dkge_dist.files import read_regular
 from dkge_dist.store import locks
 from dkge_dist.types import DkgeError
 
@@ -34,7 +35,7 @@ class Training:
     def snapshot(self) -> int | None:
         """The version of the snapshot that is learnt here, if the training came to say so."""
         with suppress(OSError, ValueError):
-            return int((self.folder / SNAPSHOT).read_text(encoding="utf-8"))
+            return int(read_regular(self.folder / SNAPSHOT))
         return None
 
     def is_abandoned(self, before: float) -> bool:

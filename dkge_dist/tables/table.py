@@ -121,7 +121,8 @@ class LocalTable:
         cls, storage: Storage, entries: Mapping[Field, TableEntry], rows: int = 0, fields: Iterable[Field] = Field
     ) -> LocalTable:
         """Some fields of a stored model, with room for `rows` rows."""
-        return cls(Shard({field: load_table(storage, entries[field], rows) for field in fields}))
+        # Ranks and answers go over all joint vectors; of the others an update needs those of its change.
+        return cls(Shard({f: load_table(storage, entries[f], rows, will_scan=f is Field.JOINT) for f in fields}))
 
     @property
     def rows(self) -> int:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+from dkge_dist.files import read_regular
 from dkge_dist.store import durable
 from dkge_dist.store.remote_trainings import RemoteFolder
 from dkge_dist.store.storage import MissingError
@@ -37,7 +38,12 @@ class Checkpoints:
         """Let `write` fill a folder and make it the newest of its line; the one before goes once this is durable."""
         before = self._numbers(line)
         content = {"sha256": _checksum(progress), "progress": progress}
-        self._home.add(_name(line, max(before, default=0) + 1), write, json.dumps(content).encode())
+        try:
+            self._home.add(_name(line, max(before, default=0) + 1), write, json.dumps(content).encode())
+        except OSError as error:
+            # Another attempt would meet the same: the user has to make room.
+            kept = f"{_name(line, max(before))} is kept" if before else "there was none before"
+            raise DkgeError(f"{self.folder}: checkpoint not saved: {error.strerror}; {kept}") from error
         for number in before:
             self._home.remove(_name(line, number))
 
@@ -53,7 +59,7 @@ class Checkpoints:
             progress: dict[str, Any] = content["progress"]
             if content["sha256"] != _checksum(progress):
                 raise ValueError(f"{PROGRESS} does not have the checksum that it names")
-        except (OSError, MissingError, ValueError, KeyError, TypeError) as error:
+        except (OSError, MissingError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise self.damaged(folder, error) from None
         return folder, progress
 
@@ -83,8 +89,8 @@ class _Folders:
 
     def add(self, name: str, write: Callable[[Path], None], progress: bytes) -> None:
         temporary = self.folder / f".{secrets.token_hex(8)}"
-        temporary.mkdir(parents=True)
         try:
+            temporary.mkdir(parents=True)
             write(temporary)
             (temporary / PROGRESS).write_bytes(progress)
             durable.sync_tree(temporary)
@@ -94,7 +100,7 @@ class _Folders:
             shutil.rmtree(temporary, ignore_errors=True)
 
     def progress(self, name: str) -> bytes:
-        return (self.folder / name / PROGRESS).read_bytes()
+        return read_regular(self.folder / name / PROGRESS)
 
     def remove(self, name: str) -> None:
         shutil.rmtree(self.folder / name, ignore_errors=True)

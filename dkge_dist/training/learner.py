@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from safetensors.torch import load, save
+from safetensors.torch import load
+from safetensors.torch import save as to_bytes
 
 from dkge_dist.learning.contexts import ObjectBatch
 from dkge_dist.learning.encode import ObjectSource, TrainedObjects
@@ -78,32 +79,26 @@ class Learner:
     def save(self, folder: CheckpointFolder) -> None:
         """Write everything that a later `load` needs to go on as if nothing had happened."""
         parameters = {name: value.detach().cpu() for name, value in self.model.state_dict().items()}
-        _save(folder / DENSE, parameters)
+        # Not by `save_file`: of a full disk it raises an error of its own, without a file name.
+        (folder / DENSE).write_bytes(to_bytes(parameters))
         state = {
             f"{number}.{name}": value
             for number, values in self.dense.state_dict()["state"].items()
             for name, value in values.items()
             if isinstance(value, torch.Tensor)
         }
-        _save(folder / DENSE_STATE, {name: value.detach().cpu().contiguous() for name, value in state.items()})
+        compact = {name: value.detach().cpu().contiguous() for name, value in state.items()}
+        (folder / DENSE_STATE).write_bytes(to_bytes(compact))
         for name, table in self.tables._asdict().items():
             table.save_checkpoint(folder / name)
 
     def load(self, folder: CheckpointFolder) -> None:
         """Load what `save` wrote."""
-        self.model.load_state_dict(_load(folder / DENSE))
+        self.model.load_state_dict(load((folder / DENSE).read_bytes()))
         state = self.dense.state_dict()
-        for key, value in _load(folder / DENSE_STATE).items():
+        for key, value in load((folder / DENSE_STATE).read_bytes()).items():
             number, _, name = key.partition(".")
             state["state"].setdefault(int(number), {})[name] = value
         self.dense.load_state_dict(state)
         for name, table in self.tables._asdict().items():
             table.load_checkpoint(folder / name)
-
-
-def _save(path: CheckpointFolder, tensors: dict[str, torch.Tensor]) -> None:
-    path.write_bytes(save(tensors))
-
-
-def _load(path: CheckpointFolder) -> dict[str, torch.Tensor]:
-    return load(path.read_bytes())

@@ -209,7 +209,7 @@ def test_everything_that_is_broken_is_named_at_once(store: Path) -> None:
         ),
         (
             lambda content: content.update(entity_segments=content["relation_segments"]),
-            "name rows that no label has",
+            "has rows that no label has",
         ),
     ],
 )

@@ -30,10 +30,14 @@ class MissingError(StoreError):
 
 
 class Blob(NamedTuple):
-    """An immutable file, named by the SHA-256 of its bytes."""
+    """An immutable file, named by the SHA-256 of its bytes.
+
+    A storage goes by the name alone. `checksum` is what readers verify by (`store.verify`), None if nobody noted it.
+    """
 
     digest: str
     size: int
+    checksum: str | None = None
 
 
 class Removable(NamedTuple):
@@ -100,6 +104,9 @@ class Storage(Protocol):
 
     def part_path(self, part: Blob) -> Path:
         """A local file with the part, to be read or mapped. Checks that it is there and has its size, no more."""
+
+    def drop_copy(self, part: Blob) -> bool:
+        """The file that `part_path` gave is damaged. True if it was a copy, and the next one will be another."""
 
     def fetch(self, parts: Iterable[Blob]) -> None:
         """Parts that will be read soon: a backend whose parts are far away brings them, several at once."""

@@ -41,6 +41,7 @@ class BucketStorage:
         self.location = self.objects.location
         self._cache: PartCache | None = None
         self._is_probed = False
+        self._dropped: set[str] = set()
 
     def __str__(self) -> str:
         return self.name
@@ -97,6 +98,13 @@ class BucketStorage:
         name = self._part(part.digest)
         found = self.cache.find(part)
         return found or self.cache.bring(part, lambda file: self._download(name, part, file))
+
+    def drop_copy(self, part: Blob) -> bool:
+        """Remove it from the cache. Once: a disk that spoils it again is not tried for ever."""
+        is_new = part.digest not in self._dropped
+        self._dropped.add(part.digest)
+        self.cache.drop(part.digest)
+        return is_new
 
     def fetch(self, parts: Iterable[Blob]) -> None:
         """Bring parts into the cache, several at once."""

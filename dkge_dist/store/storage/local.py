@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from dkge_dist.files import open_regular
 from dkge_dist.store import durable, locks
 from dkge_dist.store.storage.base import PART_NAME, Blob, MissingError, Removable, StoreError, sha256_file
 
@@ -56,12 +57,11 @@ class LocalStorage:
         """The bytes of a file."""
         path = self._path(name)
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+            with open_regular(path, follow_links=False) as file:
+                return file.read()
         except OSError as error:
             kind = MissingError if isinstance(error, FileNotFoundError | NotADirectoryError) else StoreError
             raise kind(f"{path}: {error.strerror}") from None
-        with os.fdopen(descriptor, "rb") as file:
-            return file.read()
 
     def create(self, name: str, data: bytes) -> bool:
         """Create a file; `link` gives it its name, and fails if that is taken."""
@@ -91,6 +91,10 @@ class LocalStorage:
         if state.st_size != part.size:
             raise StoreError(f"part {path} has {state.st_size} bytes instead of {part.size}: truncated or replaced")
         return path
+
+    def drop_copy(self, part: Blob) -> bool:
+        """It is the part itself."""
+        return False
 
     def fetch(self, parts: Iterable[Blob]) -> None:
         """They are here."""

@@ -12,12 +12,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from dkge_dist.store.storage import Blob, MissingError, Removable, Storage, StoreError, leases, open_storage
 from dkge_dist.store.storage.bucket import BucketStorage
 from dkge_dist.store.storage.leases import Lease, LeaseHeldError
 from dkge_dist.store.storage.objects import Objects
+from dkge_dist.store.tables import BlockIndex, load_table, save_table
 from tests.bucket_server import Proxy, Weather
 from tests.store.storage.contract import LATER, StorageContract, part_of, stored
 
@@ -291,6 +293,27 @@ for digest in sys.argv[2:]:
         with pytest.raises(StoreError, match="is damaged"):
             storage.verify(part)
         assert storage.part_path(part).read_bytes() == b"content", "the cache has it as it was"
+
+
+@pytest.mark.parametrize("rows", [40, 3000])
+def test_damage_in_the_cache_is_mended_from_the_bucket(storage: BucketStorage, rows: int) -> None:
+    """Blocks of whole pages are mapped as one, others one by one."""
+    values = np.random.default_rng(1).random((rows, 16), np.float32)
+    with storage.staging() as staging:
+        entry = save_table(staging, values, 1024 if rows > 1024 else 64)
+    parts = [entry.base.part, *BlockIndex(storage, entry).parts]
+    for part in parts:
+        path = storage.part_path(part)
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    assert np.array_equal(load_table(BucketStorage(storage.location), entry), values)
+    for part in parts:
+        assert hashlib.sha256(storage.part_path(part).read_bytes()).hexdigest() == part.digest
+    storage.part_path(parts[1]).write_bytes(bytes(parts[1].size))
+    storage.objects.put(storage._part(parts[1].digest), bytes(parts[1].size))
+    with pytest.raises(StoreError, match="is damaged"):
+        load_table(BucketStorage(storage.location), entry)
 
 
 class TestRemoveBesideAWriter:
