@@ -27,7 +27,8 @@ AT_ONCE = 8
 SECOND = 1.0
 """What a service calls the time of an object is up to a second before it."""
 
-REMOVAL_SECONDS = 60.0
+REMOVAL_SECONDS = 600.0
+"""A removal takes two requests, but those may take long."""
 
 T = TypeVar("T")
 
@@ -146,11 +147,19 @@ class BucketStorage:
                 )
 
     def _outlast_removals(self, digests: set[str]) -> None:
-        """Wait until none of these parts is being removed. A removal takes two requests, or its process is dead."""
+        """Wait until none of these parts is being removed. Marks mean nothing when no cleaning is at work."""
         until = time.monotonic() + REMOVAL_SECONDS
-        while time.monotonic() < until:
-            if digests.isdisjoint(found.name.rpartition("/")[2] for found in self.objects.walk(REMOVING)):
+        while marks := [
+            found.name for found in self.objects.walk(REMOVING) if found.name.rpartition("/")[2] in digests
+        ]:
+            if not self.is_leased("gc"):
+                self.objects.delete(*marks)
                 return
+            if time.monotonic() > until:
+                part = marks[0].rpartition("/")[2]
+                raise StoreError(
+                    f"{self}: `dkge gc` has been removing part {part} for {REMOVAL_SECONDS:g} s; run it again"
+                )
             time.sleep(0.2)
 
     def staging_since(self) -> float | None:
@@ -192,6 +201,9 @@ class BucketStorage:
             digest = found.name.rpartition("/")[2]
             if found.modified + SECOND < before and PART_NAME.fullmatch(digest):
                 yield Removable("part", digest, found.size)
+        for found in self.objects.walk(REMOVING):
+            if found.modified + SECOND < before:
+                yield Removable("unfinished", found.name, found.size)
         for found in self.objects.walk(STAGING):
             lease = leases.find(self.objects, found.name)
             if lease is not None and not lease.is_held and found.modified + SECOND < before:

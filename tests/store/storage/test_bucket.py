@@ -358,9 +358,29 @@ class TestRemoveBesideAWriter:
             storage.objects.delete(storage._part(part.digest), f"removing/{part.digest}")
 
         monkeypatch.setattr("dkge_dist.store.storage.bucket.time.sleep", sleep)
-        storage.require([part])
-        assert len(slept) == 1
+        with storage.lease("gc"):
+            storage.require([part])
+        assert slept == [0.2]
         storage.verify(part)
+
+    def test_mark_of_a_killed_cleaning_is_in_nobodys_way(self, storage: BucketStorage) -> None:
+        part = stored(storage, b"content")
+        for name in (part.digest, "other"):
+            storage.objects.put(f"removing/{name}", b"")
+        storage.require([part])
+        assert [found.name for found in storage.objects.walk("removing")] == ["removing/other"]
+        left = [item for item in storage.older_than(time.time() + LATER) if item.kind == "unfinished"]
+        assert [item.name for item in left] == ["removing/other"]
+        assert storage.remove(left[0], time.time() + LATER)
+        assert not list(storage.objects.walk("removing"))
+
+    def test_removal_that_takes_too_long_is_told(self, storage: BucketStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("dkge_dist.store.storage.bucket.REMOVAL_SECONDS", 0.3)
+        part = stored(storage, b"content")
+        storage.objects.put(f"removing/{part.digest}", b"")
+        expected = f"`dkge gc` has been removing part {part.digest} for 0.3 s"
+        with storage.lease("gc"), pytest.raises(StoreError, match=expected):
+            storage.require([part])
 
 
 class TestLeases:
