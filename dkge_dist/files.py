@@ -1,4 +1,4 @@
-"""Files that a user names, opened for reading. Pipes would be waited for, devices may have no end: both are refused."""
+"""Files that a user names, opened for reading. Pipes, which block, and devices, which may have no end, are refused."""
 
 from __future__ import annotations
 
