@@ -24,8 +24,8 @@ from tests.store.ready_commands import ReadyCommands
 
 KILLS = int(os.environ.get("DKGE_KILLS", "50"))
 SEED = int(os.environ.get("DKGE_SEED", time.time()))
-COMPACT_AFTER = 3
-"""Nights, so that many of them fold deltas too."""
+COMPACT_AFTER = 1
+"""Nights: every one folds its deltas too."""
 TRIALS = 25
 """On one store: a longer history would show nothing new, and take long to check."""
 

@@ -202,8 +202,9 @@ def _found(path: Path) -> os.stat_result:
     """The state of a part. If cleaning has set it aside, it is put back: somebody wants it."""
     with suppress(FileNotFoundError):
         return path.lstat()
-    with suppress(FileNotFoundError):
-        _put_back(path)
+    if os.path.lexists(path.with_name(path.name + ASIDE)):
+        with suppress(FileNotFoundError):
+            _put_back(path)
     return path.lstat()
 
 
