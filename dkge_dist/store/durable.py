@@ -39,11 +39,14 @@ def make_directory(path: Path) -> None:
         sync(path.parent)
 
 
-def create(path: Path, data: bytes) -> bool:
-    """Make a file with this content. False if the name is taken: no file is ever replaced."""
+def create(path: Path, data: bytes, unfinished: Path | None = None) -> bool:
+    """Make a file with this content. False if the name is taken: no file is ever replaced.
+
+    Until it has its name it is in the folder `unfinished`, on the same file system; by default beside its name.
+    """
     make_directory(path.parent)
     while True:
-        with _unnamed(path, data) as temporary:
+        with _unnamed(path, data, unfinished or path.parent) as temporary:
             try:
                 os.link(temporary, path)
             except OSError as error:
@@ -65,18 +68,18 @@ def _is_same_file(one: Path, other: Path) -> bool:
         return False
 
 
-def replace(path: Path, data: bytes) -> None:
+def replace(path: Path, data: bytes, unfinished: Path | None = None) -> None:
     """Make a file with this content, instead of the one of that name if there is one."""
     make_directory(path.parent)
-    with _unnamed(path, data) as temporary:
+    with _unnamed(path, data, unfinished or path.parent) as temporary:
         os.replace(temporary, path)
         sync(path.parent)
 
 
 @contextmanager
-def _unnamed(path: Path, data: bytes) -> Iterator[Path]:
-    """A durable file beside `path` under a hidden name, which is gone afterwards."""
-    temporary = path.parent / f".{path.name}.{secrets.token_hex(8)}"
+def _unnamed(path: Path, data: bytes, folder: Path) -> Iterator[Path]:
+    """A durable file in a folder under a hidden name, which is gone afterwards."""
+    temporary = folder / f".{path.name}.{secrets.token_hex(8)}"
     try:
         with temporary.open("xb") as file:
             file.write(data)

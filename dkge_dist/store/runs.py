@@ -1,8 +1,9 @@
 """What every version has to know of the whole past, as 64-bit hashes: sorted runs, each a part, folded as they grow.
 
-A run is at least twice as long as the next one, so that there are few of them to search, and what was written once is
-rarely written again. A run is mapped, so that looking for a few hashes reads a few pages of it, however long the
-history is. Different things of the same hash are told apart by whoever asks, or count as one where that does no harm.
+A run is at least four times as long as the next one, so that there are few of them to name and to search, and what was
+written once is rarely written again. It is mapped, so that looking for a few hashes reads a few of its pages, however
+long the history is. Different things of the same hash are told apart by whoever asks, or count as one where that does
+no harm.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from dkge_dist.store.parts import add_part
 from dkge_dist.store.storage import Staging, Storage
 from dkge_dist.types import Array
 
+TIMES = 4
 HASH_TYPES = {"hash": pa.uint64()}
 VERSION_TYPES = {**HASH_TYPES, "version": pa.int64()}
 """Hashes with the version that each leads to."""
@@ -29,7 +31,7 @@ def add_run(staging: Staging, runs: Sequence[PartEntry], columns: Mapping[str, A
     kept, added = list(runs), _distinct([[columns[name] for name in types]])
     if not added[0].shape[0]:
         return kept
-    while kept and kept[-1].rows < 2 * added[0].shape[0]:
+    while kept and kept[-1].rows < TIMES * added[0].shape[0]:
         added = _distinct([_load(staging.storage, types, kept.pop()), added])
     return [*kept, add_part(staging, dict(zip(types, added, strict=True)))]
 

@@ -40,7 +40,7 @@ from dkge_dist.store.trainings import Trainings
 MARKER, HINT = "store.json", "head"
 VERSION_FILE = re.compile(r"([0-9]{8,})\.json")
 VERSION_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
-NEWEST_NAMES = 32
+NEWEST_NAMES = 16
 """Names of snapshots that a version has itself; more of them become a part."""
 
 
@@ -106,7 +106,8 @@ class Store:
 
     def ensure(self) -> None:
         """Make this location a store if it is none yet."""
-        self.storage.create(MARKER, json.dumps({"format": FORMAT}).encode())
+        if not self._is_made():
+            self.storage.create(MARKER, json.dumps({"format": FORMAT}).encode())
 
     def versions(self) -> list[int]:
         """The numbers of all versions, oldest first."""

@@ -221,7 +221,7 @@ class TestClear:
         assert listing(store) == before
 
     def test_files_that_killed_writers_left(self, store: Path) -> None:
-        left = [store / ".store.json.0123456789abcdef", store / "versions" / ".00000007.json.0123456789abcdef"]
+        left = [store / ".store.json.0123456789abcdef", store / ".00000007.json.0123456789abcdef"]
         for path in left:
             path.write_bytes(b"half")
         assert clear(Store.open(store), 6, DAY, dry_run=False).parts == 0

@@ -65,12 +65,12 @@ class LocalStorage:
 
     def create(self, name: str, data: bytes) -> bool:
         """Create a file; `link` gives it its name, and fails if that is taken."""
-        return durable.create(self._path(name), data)
+        return durable.create(self._path(name), data, self.root)
 
     def replace(self, name: str, data: bytes) -> str:
         """Write a file, over the one of that name; its path."""
         path = self._path(name)
-        durable.replace(path, data)
+        durable.replace(path, data, self.root)
         return str(path)
 
     def names(self, folder: str) -> list[str]:
@@ -124,9 +124,10 @@ class LocalStorage:
     def _locked_folder(self, stack: ExitStack) -> Path:
         while True:
             folder = self._path(f"{STAGING}/{secrets.token_hex(8)}")
-            folder.mkdir(parents=True)
-            # Cleaning may find the folder before it is locked, take it for that of a dead process, and remove it.
-            with suppress(locks.LockRemovedError):
+            # Cleaning may find the folder before it is locked, take it for that of a dead process, and remove it. One
+            # that is there already was made by this very call, whose answer got lost.
+            with suppress(locks.LockRemovedError, FileExistsError):
+                folder.mkdir(parents=True)
                 stack.enter_context(locks.hold(folder / LOCK, wait=True))
                 return folder
 
@@ -183,10 +184,8 @@ class LocalStorage:
             yield from (path for path in files if PART_NAME.fullmatch(path.name.removesuffix(ASIDE)))
 
     def _unfinished(self) -> Iterator[Path]:
-        """What `create` and `replace` leave when they are killed."""
-        folders = [path for path in self.root.glob("*") if path.is_dir() and not path.is_symlink()]
-        for folder in [self.root, *(path for path in folders if path.name not in (PARTS, STAGING))]:
-            yield from (path for path in folder.glob(".*") if durable.UNFINISHED.fullmatch(path.name))
+        """What `create` and `replace` leave when they are killed: here, where few names are, not among all versions."""
+        return (path for path in self.root.glob(".*") if durable.UNFINISHED.fullmatch(path.name))
 
     def _removable(self, path: Path, size: int) -> Removable:
         name = path.relative_to(self.root)
@@ -228,8 +227,9 @@ def _found(path: Path) -> os.stat_result:
     """The state of a part. If cleaning has set it aside, it is put back: somebody wants it."""
     with suppress(FileNotFoundError):
         return path.lstat()
-    with suppress(FileNotFoundError):
-        _put_back(path)
+    if os.path.lexists(path.with_name(path.name + ASIDE)):
+        with suppress(FileNotFoundError):
+            _put_back(path)
     return path.lstat()
 
 

@@ -61,12 +61,11 @@ def test_create_that_fails_takes_no_name(storage: LocalStorage, monkeypatch: pyt
 
 
 def test_unfinished_names_are_not_listed_and_are_removed(storage: LocalStorage) -> None:
-    left = [".store.json.0123456789abcdef", "versions/.3.json.0123456789abcdef", "rejects/.3.txt.0123456789abcdef"]
+    left = [".store.json.0123456789abcdef", ".3.json.0123456789abcdef"]
     for name in left:
-        (storage.root / name).parent.mkdir(exist_ok=True)
         (storage.root / name).write_bytes(b"half")
     storage.create("versions/1.json", b"")
-    for name in (".hidden", "versions/.3.json.0123"):
+    for name in (".hidden", "versions/.3.json.0123456789abcdef", "versions/.hidden"):
         (storage.root / name).touch()
     assert storage.names("versions") == ["1.json"]
     assert removable(storage) == {Removable("unfinished", name, 4) for name in left}
