@@ -42,7 +42,7 @@ def trainer_of(path: Path) -> Trainer:
     names = store.dictionaries(manifest)
     graph = training_graph(store.snapshot(manifest), (names[0].digests, names[1].digests), settings)
     job = TrainJob(graph, settings, Path(tempfile.gettempdir()) / "never-written", graph.valid)
-    spec = train_spec(job, manifest.block_rows)
+    spec = train_spec(job, manifest.block_rows, job.folder)
     tables = Tables(*(LocalTable.initialized(start) for start in (spec.entities, spec.relations)))
     device = use_machine(settings.threads, settings.device)
     return build_trainer(LocalCommunicator(Monitor()), tables, job, device)

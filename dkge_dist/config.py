@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
+import reprlib
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from dkge_dist.files import read_regular
 from dkge_dist.types import UsageError
 
 
@@ -20,6 +23,11 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+
+MAX_FILE_BYTES = 1 << 20
+MAX_SHOWN = 200
+MAX_DEPTH = 2
+MAX_THREADS = 4096
 
 Metric = Literal["mrr", "hits@1", "hits@3", "hits@10"]
 
@@ -198,6 +206,12 @@ class OnlineSettings(Section):
         return RetrainPolicy.parse(self.retrain_when)
 
 
+def _possible_threads(threads: int) -> int:
+    if threads > MAX_THREADS:
+        raise ValueError(f"this machine has {os.cpu_count()} cores; more than {MAX_THREADS} threads are refused")
+    return threads
+
+
 class Settings(Section):
     """Everything that can be set."""
 
@@ -207,7 +221,9 @@ class Settings(Section):
     train: TrainSettings = TrainSettings()
     online: OnlineSettings = OnlineSettings()
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 7
-    threads: Annotated[int, Field(ge=0, description="threads of the kernels; 0 means all cores")] = 0
+    threads: Annotated[
+        int, Field(ge=0, description="threads of the kernels; 0 means all cores"), AfterValidator(_possible_threads)
+    ] = 0
     device: Annotated[
         str, Field(pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$", description="auto: a GPU where there is one")
     ] = "auto"
@@ -286,8 +302,8 @@ def _given(path: Path | None, overrides: Iterable[str]) -> dict[str, Any]:
             raise UsageError(f"{word!r}: settings are given as key=value")
         try:
             value = yaml.safe_load(text)
-        except yaml.YAMLError:
-            raise UsageError(f"setting {key}={text!r}: not a YAML value") from None
+        except (yaml.YAMLError, RecursionError, ValueError):
+            raise UsageError(f"setting {key}={_short(text)}: not a YAML value") from None
         key, value = _renamed(key, value, "command line")
         values[key] = value
     return values
@@ -303,16 +319,16 @@ def _validated(values: dict[str, Any]) -> Settings:
         # What is wrong about several settings together is told of their group.
         is_group = isinstance(first["input"], dict)
         raise UsageError(
-            f"settings: {message}" if is_group else f"setting {key}={first['input']!r}: {message}"
+            f"settings: {message}" if is_group else f"setting {key}={_short(first['input'])}: {message}"
         ) from None
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.safe_load(read_regular(path, MAX_FILE_BYTES).decode("utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise UsageError(f"{path}: not YAML: {error}") from None
     if content is None:
         return {}
@@ -330,11 +346,18 @@ def known_keys(section: type[Section] = Settings, prefix: str = "") -> Iterator[
             yield f"{prefix}{name}"
 
 
+def _short(value: Any) -> str:
+    """A value for a message: YAML can repeat a list in lists of itself, which takes no room until it is written out."""
+    return reprlib.repr(value) if isinstance(value, list | dict) else repr(value)[:MAX_SHOWN]
+
+
 def _flat(values: dict[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Every value by its dotted name. A group whose settings are all commented out (null in YAML) holds none."""
     groups = {key.rpartition(".")[0] for key in known_keys()}
     for name, value in values.items():
-        key = f"{prefix}{name}"
+        key = f"{prefix}{str(name)[:MAX_SHOWN]}"
+        if isinstance(value, dict) and prefix.count(".") >= MAX_DEPTH:
+            raise UsageError(f"setting {key[:MAX_SHOWN]}: there are no groups within groups")
         if isinstance(value, dict):
             yield from _flat(value, f"{key}.")
         elif value is not None or key not in groups:

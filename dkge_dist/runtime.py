@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from dkge_dist.store.manifest import ModelManifest
 from dkge_dist.store.store import Store
 from dkge_dist.tables.initializer import RowInitializer
+from dkge_dist.tables.memory import refuse_too_large
 from dkge_dist.tables.table import LocalTable, Tables
 from dkge_dist.types import DkgeError, Field
 
@@ -167,6 +168,7 @@ class LocalRuntime:
     @contextmanager
     def run(self, spec: WorkerSpec, monitor: Monitor) -> Iterator[WorkerRun]:
         """Run a worker function in this process."""
+        refuse_too_large((spec.entities, spec.relations))
         tables = Tables(*(LocalTable.initialized(start) for start in (spec.entities, spec.relations)))
         communicator = LocalCommunicator(monitor, spec.threads, spec.device)
         yield WorkerRun(spec.function(communicator, tables, spec.job), tables)

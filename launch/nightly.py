@@ -3,9 +3,9 @@
     ray submit launch/cluster.yaml launch/nightly.py -- STORE SOURCE --shards 8 --json
     ray job submit --working-dir . -- python launch/nightly.py STORE SOURCE --shards 8 --json
 
-STORE and SOURCE are on a file system that all nodes share. A night is idempotent: submit a failed job again; one
-that succeeded does nothing the second time. Leave `--submission-id` out: Ray refuses one that it has seen, also of a
-job that failed.
+STORE is in a bucket (s3://bucket/prefix), or on a file system that all nodes share; SOURCE is a file that the driver
+reads. A night is idempotent: submit a failed job again; one that succeeded does nothing the second time. Leave
+`--submission-id` out: Ray refuses one that it has seen, also of a job that failed.
 """
 
 import os

@@ -3,8 +3,9 @@
     ray submit launch/cluster.yaml launch/train.py -- STORE --shards 8 --workers 4 --json
     ray job submit --working-dir . -- python launch/train.py STORE --shards 8 --workers 4 --json
 
-STORE is on a file system that all nodes share. A training that was stopped or lost is resumed from its checkpoint when
-the same job is submitted again. `ray submit` copies only this file: the package is installed by cluster.yaml.
+STORE is in a bucket (s3://bucket/prefix), or on a file system that all nodes share. A training that was stopped or lost
+is resumed from its checkpoint when the same job is submitted again. `ray submit` copies only this file: the package is
+installed by cluster.yaml.
 """
 
 import os

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -34,6 +35,25 @@ def one_thread() -> Iterator[None]:
     yield
     set_threads(before[0])
     torch.set_num_threads(before[1])
+
+
+@pytest.fixture(scope="session")
+def bucket_port() -> Iterator[int]:
+    """The port of an object store that holds an empty bucket."""
+    from tests.bucket_server import bucket_server
+
+    with bucket_server() as port:
+        yield port
+
+
+@pytest.fixture
+def bucket(bucket_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A place in a bucket where nothing is yet. This process and those it starts can reach it."""
+    from tests.bucket_server import BUCKET, environment
+
+    for name, value in environment(bucket_port, tmp_path / "cache").items():
+        monkeypatch.setenv(name, value)
+    return f"s3://{BUCKET}/{secrets.token_hex(8)}"
 
 
 @pytest.fixture(scope="session")

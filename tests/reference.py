@@ -28,6 +28,15 @@ def canonical(triples: Iterable[Triple]) -> list[Triple]:
     return sorted(set(triples), key=lambda triple: (triple[0], triple[2], triple[1]))
 
 
+def first_unsound(triples: Sequence[Triple], entities: int, relations: int) -> int:
+    for place, (head, relation, tail) in enumerate(triples):
+        if not (0 <= head < entities and 0 <= relation < relations and 0 <= tail < entities):
+            return place
+        if place and canonical([triples[place - 1], triples[place]]) != [triples[place - 1], triples[place]]:
+            return place
+    return -1
+
+
 def removable_triples(triples: Sequence[Triple], count: int) -> list[int]:
     """The first `count` positions that can be removed in order, with every object keeping a triple."""
     left = dict(enumerate(triples))

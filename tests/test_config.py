@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -339,3 +340,39 @@ def test_the_metric_of_early_stopping_is_one_where_larger_is_better(section: str
         settings = load_settings(None, [f"{section}.early_stopping_metric={metric}"])
         assert getattr(settings, section).early_stopping_metric == metric
     assert refusal(None, f"{section}.early_stopping_metric=mr").startswith(f"setting {section}.early_stopping_metric=")
+
+
+def test_pipes_and_large_files_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert "a pipe cannot be read" in refusal(tmp_path / "pipe")
+    assert "more than 1,048,576" in refusal(written(tmp_path, "#" * (1 << 20) + "\n"))
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "{a: " * 100_000, "- " * 100_000, "a: " + "[" * 100_000])
+def test_deeply_nested_files_are_no_yaml(tmp_path: Path, text: str) -> None:
+    assert "not YAML" in refusal(written(tmp_path, text))
+    assert "not a YAML value" in refusal(None, f"seed={text}")
+
+
+def test_groups_within_groups_are_refused(tmp_path: Path) -> None:
+    text = "model:\n" + "".join(f"{' ' * level}a:\n" for level in range(1, 50)) + f"{' ' * 50}b: 1\n"
+    assert "there are no groups within groups" in refusal(written(tmp_path, text))
+
+
+@pytest.mark.parametrize(("opens", "closes"), ["[]", "{}"])
+def test_values_that_repeat_themselves_are_not_written_out(tmp_path: Path, opens: str, closes: str) -> None:
+    """Nine lines that would be 9^9 words."""
+    lines = ["a0: &a0 x" if opens == "[" else "a0: &a0 {x: 1}"]
+    for level in range(1, 10):
+        item = (
+            ", ".join([f"*a{level - 1}"] * 9) if opens == "[" else ", ".join(f"k{i}: *a{level - 1}" for i in range(9))
+        )
+        lines.append(f"a{level}: &a{level} {opens}{item}{closes}")
+    lines.append("seed: *a9")
+    assert len(refusal(written(tmp_path, "\n".join(lines)))) < 1000
+    assert len(refusal(written(tmp_path, "\n".join(["seed:", *(f"  {line}" for line in lines)])))) < 1000
+
+
+def test_threads_that_no_machine_has() -> None:
+    assert f"this machine has {os.cpu_count()} cores" in refusal(None, "threads=999999999")
+    assert load_settings(None, ["threads=64"]).threads == 64

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from dkge_dist.cli.options import Config, Force, Json, MaxBadLines, Onto, SnapshotName, StorePath, Test, Valid
+from dkge_dist.cli.options import Config, Force, Json, MaxBadLines, Onto, SnapshotName, StoreLocation, Test, Valid
 from dkge_dist.cli.output import emit, progress_bar
 from dkge_dist.cli.render import render_diff, render_ingested, render_synthesised
 
@@ -33,7 +33,7 @@ def synth(
 
 
 def ingest(
-    store: StorePath,
+    store: StoreLocation,
     source: Annotated[
         Path, typer.Argument(metavar="SOURCE", help="File or folder to read; `apt` with --format debian.")
     ],
@@ -63,7 +63,7 @@ def ingest(
 
 
 def diff(
-    store: StorePath,
+    store: StoreLocation,
     old: Annotated[str, typer.Argument(metavar="A", help="Snapshot: its name or version number.")],
     new: Annotated[str, typer.Argument(metavar="B", help="Snapshot: its name or version number.")],
     settings: Annotated[list[str] | None, typer.Argument(metavar="key=value", help="With --affected.")] = None,

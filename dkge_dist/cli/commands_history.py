@@ -6,19 +6,19 @@ from typing import Annotated
 
 import typer
 
-from dkge_dist.cli.options import Json, StorePath
+from dkge_dist.cli.options import Json, StoreLocation
 from dkge_dist.cli.output import emit, progress_bar
 from dkge_dist.cli.render import render_checked, render_cleared, render_log, render_rolled_back
 
 
-def log(store: StorePath, as_json: Json = False) -> None:
+def log(store: StoreLocation, as_json: Json = False) -> None:
     """Show the versions of STORE."""
     from dkge_dist import api
 
     emit(api.log(store), as_json, render_log)
 
 
-def check(store: StorePath, as_json: Json = False) -> None:
+def check(store: StoreLocation, as_json: Json = False) -> None:
     """Verify every checksum of STORE and that its parts fit together."""
     from dkge_dist import api
 
@@ -30,7 +30,7 @@ def check(store: StorePath, as_json: Json = False) -> None:
 
 
 def rollback(
-    store: StorePath,
+    store: StoreLocation,
     version: Annotated[int, typer.Argument(metavar="V", help="Version number, as in `dkge log`.")],
     as_json: Json = False,
 ) -> None:
@@ -41,7 +41,7 @@ def rollback(
 
 
 def gc(
-    store: StorePath,
+    store: StoreLocation,
     keep: Annotated[int, typer.Option(min=1, help="Newest versions to keep, with all that they need.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be cleared, and clear nothing.")] = False,
     grace_hours: Annotated[float, typer.Option(min=0, help="Leave younger files alone: a writer may be at work.")] = 24,

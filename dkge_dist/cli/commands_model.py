@@ -19,7 +19,7 @@ from dkge_dist.cli.options import (
     Shards,
     Since,
     SnapshotName,
-    StorePath,
+    StoreLocation,
     Test,
     Valid,
     Wait,
@@ -30,7 +30,7 @@ from dkge_dist.cli.render import render_night, render_trained, render_update
 
 
 def train(
-    store: StorePath,
+    store: StoreLocation,
     settings: SettingWords = None,
     snapshot: Annotated[str | None, typer.Option(help="Name or version number; the current one by default.")] = None,
     preset: Preset = "default",
@@ -56,7 +56,7 @@ def train(
 
 
 def update(
-    store: StorePath,
+    store: StoreLocation,
     settings: SettingWords = None,
     to: Annotated[str | None, typer.Option(help="Snapshot to bring the model to; the current one by default.")] = None,
     since: Since = None,
@@ -79,7 +79,7 @@ def update(
 
 
 def nightly(
-    store: StorePath,
+    store: StoreLocation,
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="The night: a snapshot or a change file.")],
     settings: SettingWords = None,
     format: Annotated[str, typer.Option(help="As for `dkge ingest`.")] = "auto",

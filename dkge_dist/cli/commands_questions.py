@@ -7,14 +7,14 @@ from typing import Annotated, Literal
 
 import typer
 
-from dkge_dist.cli.options import Address, Json, ModelVersion, NoEvidence, Shards, StorePath, Wait
+from dkge_dist.cli.options import Address, Json, ModelVersion, NoEvidence, Shards, StoreLocation, Wait
 from dkge_dist.cli.output import emit
 from dkge_dist.cli.render import render_answers, render_evaluation, render_evidence, render_exported, render_fidelity
 from dkge_dist.types import UsageError
 
 
 def evaluate(
-    store: StorePath,
+    store: StoreLocation,
     version: ModelVersion = None,
     split: Annotated[Literal["valid", "test"], typer.Option(help="Held-out triples to rank.")] = "test",
     triples: Annotated[
@@ -45,7 +45,7 @@ def evaluate(
 
 
 def fidelity(
-    store: StorePath,
+    store: StoreLocation,
     version: ModelVersion = None,
     began: Annotated[
         str | None,
@@ -67,7 +67,7 @@ def fidelity(
 
 
 def answer(
-    store: StorePath,
+    store: StoreLocation,
     words: Annotated[
         list[str] | None, typer.Argument(metavar="HEAD RELATION", help="With --tail only RELATION.")
     ] = None,
@@ -101,7 +101,7 @@ def answer(
 
 
 def evidence(
-    store: StorePath,
+    store: StoreLocation,
     version: ModelVersion = None,
     relation: Annotated[str | None, typer.Option(help="Only this relation.")] = None,
     top: Annotated[int, typer.Option(min=1, help="How many relations and paths that support one.")] = 5,
@@ -115,7 +115,7 @@ def evidence(
 
 
 def export(
-    store: StorePath,
+    store: StoreLocation,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="New folder to write to.")],
     format: Annotated[
         Literal["parquet", "npy", "safetensors", "zarr"], typer.Option(help="Kind of files.")

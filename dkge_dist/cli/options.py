@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-StorePath = Annotated[Path, typer.Argument(metavar="STORE", help="The store: a folder.")]
+StoreLocation = Annotated[str, typer.Argument(metavar="STORE", help="The store: a folder, or s3://bucket/prefix.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 SettingWords = Annotated[list[str] | None, typer.Argument(metavar="key=value", help="Settings, as in configs/.")]

@@ -79,12 +79,16 @@ def progress_bar(title: str, as_json: bool = False) -> Iterator[Progress | None]
 
 @contextmanager
 def stop_requested() -> Iterator[Callable[[], bool]]:
-    """A function that returns whether SIGINT or SIGTERM was received. A second Ctrl-C interrupts at once."""
+    """A function that returns whether SIGINT or SIGTERM was received. A second one of either ends the process at once.
+
+    A store can be left at any moment.
+    """
     requested = threading.Event()
 
     def request(number: int, frame: Any) -> None:
         requested.set()
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     before = {number: signal.signal(number, request) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

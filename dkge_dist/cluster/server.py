@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from threading import Condition
 from typing import NamedTuple
 
@@ -24,8 +23,8 @@ from dkge_dist.kernels.ranks import FilteredCandidates, count_closer, distances_
 from dkge_dist.kernels.sets import distinct
 from dkge_dist.store.manifest import PartEntry, TableEntry
 from dkge_dist.store.storage import Blob, open_storage
-from dkge_dist.store.tables import BlockIndex, blocks, save_block, save_delta
-from dkge_dist.tables.checkpoint import read_rows, write_rows
+from dkge_dist.store.tables import BlockIndex, blocks, save_blocks, save_delta
+from dkge_dist.tables.checkpoint import CheckpointFolder, read_rows, write_rows
 from dkge_dist.tables.initializer import RowInitializer
 from dkge_dist.tables.nearest import Nearest, nearest
 from dkge_dist.tables.plan import ShardPlan
@@ -255,13 +254,11 @@ class ShardServer:
             self._check(attempt)
             spans, block_rows = self.plan.spans(self.number), self.plan.block_rows
             with open_storage(location).staging() as staging:
-                saved = {
-                    field: [
-                        (span.first, save_block(staging, values[span.local : span.local + span.size], block_rows))
-                        for span in spans
-                    ]
-                    for field, values in self._shard.values.items()
-                }
+                saved = {}
+                for field, values in self._shard.values.items():
+                    rows = (values[span.local : span.local + span.size] for span in spans)
+                    blobs = save_blocks(staging, rows, block_rows)
+                    saved[field] = [(span.first, blob) for span, blob in zip(spans, blobs, strict=True)]
             self._counts["bytes_written"] += staging.written
             return saved, staging.written
 
@@ -279,13 +276,13 @@ class ShardServer:
             self._counts["bytes_written"] += staging.written
             return parts, staging.written
 
-    def save_checkpoint(self, attempt: str, folder: Path) -> None:
+    def save_checkpoint(self, attempt: str, folder: CheckpointFolder) -> None:
         """Write rows and optimizer state into the files that the whole table shares."""
         with self._changed:
             self._check(attempt)
             write_rows(folder, self._shard, self.plan.spans(self.number))
 
-    def load_checkpoint(self, attempt: str, folder: Path) -> None:
+    def load_checkpoint(self, attempt: str, folder: CheckpointFolder) -> None:
         """Load what `save_checkpoint` wrote, by however many shards."""
         with self._changed:
             self._check(attempt)

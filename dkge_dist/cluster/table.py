@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -34,7 +33,7 @@ from dkge_dist.runtime import Communicator
 from dkge_dist.store.manifest import PartEntry, TableEntry
 from dkge_dist.store.storage import Staging
 from dkge_dist.store.tables import save_index
-from dkge_dist.tables.checkpoint import create_files
+from dkge_dist.tables.checkpoint import CheckpointFolder, create_files
 from dkge_dist.tables.initializer import RowInitializer
 from dkge_dist.tables.nearest import Nearest, merged
 from dkge_dist.tables.plan import ShardPlan
@@ -256,13 +255,13 @@ class RayTable:
 
     # Files: every shard reads and writes its own rows
 
-    def save_checkpoint(self, folder: Path) -> None:
+    def save_checkpoint(self, folder: CheckpointFolder) -> None:
         """Write the trained fields and their optimizer state into an empty folder."""
         self._settle()
         create_files(folder, self.rows, self.dim)
         self._everywhere("save_checkpoint", folder)
 
-    def load_checkpoint(self, folder: Path) -> None:
+    def load_checkpoint(self, folder: CheckpointFolder) -> None:
         """Load what `save_checkpoint` wrote. Rank 0 asks for it; the others wait until it is done."""
         self._settle()
         if self._communicator.rank == 0:

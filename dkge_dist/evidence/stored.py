@@ -32,9 +32,25 @@ def to_arrays(evidence: Evidence) -> dict[str, Array]:
     }
 
 
+def _named(arrays: Mapping[str, Array], group: str, *names: str) -> list[Array]:
+    missing = next((name for name in names if f"{group}.{name}" not in arrays), None)
+    if missing is not None:
+        raise DkgeError(f"evidence without {group}.{missing}: not of this program")
+    return [arrays[f"{group}.{name}"] for name in names]
+
+
+def _counts(arrays: Mapping[str, Array], group: str, *names: str) -> list[Array]:
+    """Columns of equal length. Kernels look them up without a check."""
+    columns = _named(arrays, group, *names)
+    if any(column.ndim != 1 or column.dtype.kind != "i" or column.shape != columns[0].shape for column in columns):
+        shapes = ", ".join(f"{column.dtype}{list(column.shape)}" for column in columns)
+        raise DkgeError(f"evidence whose {group} {', '.join(names)} are {shapes}: not of this program")
+    return columns
+
+
 def weights_of(arrays: Mapping[str, Array]) -> EvidenceWeights:
     """θ of a model version."""
-    relation, common, units = (arrays[f"weights.{name}"] for name in ("relation", "common", "scale"))
+    relation, common, units = _named(arrays, "weights", "relation", "common", "scale")
     width = len(FEATURES)
     if relation.ndim != 3 or relation.shape[::2] != (2, width) or common.shape != (2, width) or units.shape != (2,):
         shapes = f"{relation.shape}, {common.shape} and {units.shape}"
@@ -44,12 +60,12 @@ def weights_of(arrays: Mapping[str, Array]) -> EvidenceWeights:
 
 def counts_of(arrays: Mapping[str, Array]) -> RelationCounts:
     """The counts by relation."""
-    return RelationCounts(*(arrays[f"counts.{name}"] for name in ("pairs", "loops", "codes", "joint")))
+    return RelationCounts(*_counts(arrays, "counts", "pairs", "loops"), *_counts(arrays, "counts", "codes", "joint"))
 
 
 def paths_of(arrays: Mapping[str, Array]) -> PathShares:
     """The counts of paths."""
-    return PathShares(*(arrays[f"paths.{name}"] for name in ("codes", "support", "total")))
+    return PathShares(*_counts(arrays, "paths", "codes", "support", "total"))
 
 
 def evidence_of(arrays: Mapping[str, Array], topology: Topology, digest: Array, limits: WalkLimits) -> Evidence:

@@ -14,19 +14,10 @@ from dkge_dist.config import OnlineSettings
 from dkge_dist.evaluation.comparison import Estimate, PairedDifference, RankedTriples
 from dkge_dist.jobs.fidelity import ADDED, sampled_mrr
 from dkge_dist.jobs.report import Report
+from dkge_dist.store.history import lineage, trained_by_nights
 from dkge_dist.store.manifest import BaselineEntry, ModelManifest, PartEntry
 from dkge_dist.store.models import load_arrays
 from dkge_dist.store.store import Store
-
-
-def lineage(store: Store, model: ModelManifest) -> Iterator[ModelManifest]:
-    """A model and those it was updated from, back to the one that was trained from scratch."""
-    yield model
-    while model.model.parent is not None:
-        parent = store.manifest(model.model.parent)
-        assert isinstance(parent, ModelManifest), "a model is updated from a model"
-        model = parent
-        yield model
 
 
 def nights(store: Store, model: ModelManifest) -> Iterator[ModelManifest]:
@@ -45,17 +36,9 @@ def nights_since_training(store: Store, model: ModelManifest) -> Iterator[ModelM
 
 def training_set_aside(store: Store, model: ModelManifest) -> ModelManifest | None:
     """The newest training that a night did of a model's snapshot after it: it did not take over, or was rolled back."""
-    head = store.head()
-    assert head is not None, "a store with a model has a head"
-    for number in range(head.version, model.version, -1):
-        other = store.manifest(number)
-        if (
-            isinstance(other, ModelManifest)
-            and other.model.snapshot == model.model.snapshot
-            # Only a night gives a reason: what a user tries by hand says nothing about the policy.
-            and "why" in other.model.facts
-            and number not in head.current.cleared
-        ):
+    # What a user tries by hand says nothing about the policy.
+    for other in trained_by_nights(store, model.version):
+        if other.model.snapshot == model.model.snapshot and not store.is_cleared(other.version):
             return other
     return None
 
@@ -69,8 +52,9 @@ def baseline_after(store: Store, parent: ModelManifest) -> BaselineEntry:
     set_aside = training_set_aside(store, parent)
     if set_aside is None and parent.model.baseline is not None:
         return parent.model.baseline
-    *_, trained = lineage(store, parent)
-    trained = set_aside or trained
+    trained = set_aside
+    if trained is None:
+        *_, trained = lineage(store, parent)
     return BaselineEntry(version=trained.version, validation=trained.model.validation)
 
 

@@ -12,7 +12,7 @@ from dkge_dist.evidence.surroundings import triples_around
 from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.graph.topology import Topology
 from dkge_dist.store.models import load_arrays
-from dkge_dist.types import Split
+from dkge_dist.types import DkgeError, Split
 
 if TYPE_CHECKING:
     from dkge_dist.jobs.opened import OpenedModel
@@ -38,4 +38,9 @@ def open_evidence(opened: OpenedModel, asked: Questions | None = None) -> Eviden
     if asked is not None and asked.count <= FEW_QUESTIONS:
         train = triples_around(train, digest, asked.entity, limits)
     topology = Topology.of(train, digest.shape[0])
-    return evidence_of(load_arrays(opened.store, part), topology, digest, limits)
+    evidence = evidence_of(load_arrays(opened.store, part), topology, digest, limits)
+    counted = evidence.graph.counts.pairs.shape[0]
+    if counted < opened.snapshot.relation_rows:
+        rows = opened.snapshot.relation_rows
+        raise DkgeError(f"{opened.store}: part {part.digest} counts {counted} relations, the snapshot has {rows}")
+    return evidence

@@ -18,6 +18,7 @@ from dkge_dist.jobs.evidence import open_evidence
 from dkge_dist.jobs.opened import joint_embedding, open_embedding, open_model
 from dkge_dist.jobs.report import Report, seconds_since
 from dkge_dist.runtime import Runtime
+from dkge_dist.store.history import updated_from
 from dkge_dist.store.manifest import ModelManifest, SnapshotManifest
 from dkge_dist.store.store import Store
 from dkge_dist.tables.table import Tables
@@ -67,16 +68,6 @@ def fidelity(store: Store, runtime: Runtime, version: str | None, options: Fidel
         "sampled": False,
         "seconds": seconds_since(began),
     }
-
-
-def updated_from(store: Store, model: ModelManifest) -> ModelManifest | None:
-    """The model of another snapshot that a model was updated from; None if it was trained from scratch."""
-    line = model
-    while line.model.parent is not None and line.model.snapshot == model.model.snapshot:
-        parent = store.manifest(line.model.parent)
-        assert isinstance(parent, ModelManifest), "a model is updated from a model"
-        line = parent
-    return line if line.model.snapshot != model.model.snapshot else None
 
 
 def night_began(store: Store, model: ModelManifest) -> SnapshotManifest:

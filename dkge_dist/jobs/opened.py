@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dkge_dist.evaluation.link_prediction import JointEmbedding
+from dkge_dist.files import read_regular
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.labels import Labels
 from dkge_dist.graph.snapshot import Snapshot
@@ -36,7 +37,17 @@ def open_model(store: Store, version: str | None = None) -> OpenedModel:
     """The current model, or that of a version or snapshot."""
     model = store.find_model(version)
     manifest = store.snapshot_manifest(model.model.snapshot)
-    return OpenedModel(store, model, store.snapshot(manifest), manifest.snapshot.name, store.dictionaries(manifest))
+    snapshot = store.snapshot(manifest)
+    for noun, tables, rows in (
+        ("entities", model.model.entities, snapshot.entity_rows),
+        ("relations", model.model.relations, snapshot.relation_rows),
+    ):
+        if tables[Field.JOINT].rows < rows:
+            raise DkgeError(
+                f"{store}: version {model.version} has vectors of {tables[Field.JOINT].rows} {noun}, "
+                f"its snapshot {manifest.snapshot.name!r} has {rows}"
+            )
+    return OpenedModel(store, model, snapshot, manifest.snapshot.name, store.dictionaries(manifest))
 
 
 @contextmanager
@@ -68,7 +79,7 @@ def lines_of_three(path: Path, expected: str) -> Iterator[tuple[str, list[str]]]
     """Lines of three fields between tabs, each with its place for errors. Empty lines are skipped."""
     try:
         # Lines end as in sources: labels may hold other characters that Python takes for line ends.
-        lines = [line.removesuffix("\r") for line in path.read_bytes().decode("utf-8").split("\n")]
+        lines = [line.removesuffix("\r") for line in read_regular(path).decode("utf-8").split("\n")]
     except OSError as error:
         raise DkgeError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError as error:

@@ -34,6 +34,7 @@ from dkge_dist.store.manifest import ModelManifest, SnapshotManifest
 from dkge_dist.store.models import ModelMetadata, publish_model, save_model
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import block_rows
+from dkge_dist.tables.checkpoint import CheckpointFolder
 from dkge_dist.tables.table import Tables
 from dkge_dist.training.checkpoints import Checkpoints
 from dkge_dist.training.progress import TrainProgress
@@ -108,7 +109,7 @@ def trained(store: Store, runtime: Runtime, request: TrainRequest, monitor: Moni
     began = time.monotonic()
     settings, manifest = request.settings, request.manifest
     with store.trainings.open(_key(manifest, settings), manifest.version) as training:
-        checkpoints = Checkpoints(training.folder)
+        checkpoints = Checkpoints(training.checkpoints(manifest.block_rows))
         if request.options.fresh:
             checkpoints.forget()
         last = checkpoints.load("last")
@@ -119,8 +120,8 @@ def trained(store: Store, runtime: Runtime, request: TrainRequest, monitor: Moni
         job = _job(graph, settings, fitting, checkpoints.folder)
         history = last[1]["history"] if last else []
         with (
-            _metrics_log(monitor, checkpoints.folder, request.options.tensorboard, history) as log,
-            runtime.run(train_spec(job, manifest.block_rows), log) as run,
+            _metrics_log(monitor, training.folder, request.options.tensorboard, history) as log,
+            runtime.run(train_spec(job, manifest.block_rows, training.folder), log) as run,
         ):
             monitor.progress(1.0, "writing the model")
             result: TrainResult = run.result
@@ -168,7 +169,9 @@ def trained(store: Store, runtime: Runtime, request: TrainRequest, monitor: Moni
             yield PublishedModel(report, published, run.tables, evidence)
 
 
-def _job(graph: TrainingGraph, settings: Settings, fitting: EvidenceFitting | None, folder: Path) -> TrainJob:
+def _job(
+    graph: TrainingGraph, settings: Settings, fitting: EvidenceFitting | None, folder: CheckpointFolder
+) -> TrainJob:
     """What the workers are given: without evidence all validation triples stop the training, else one half of them."""
     if fitting is None:
         return TrainJob(graph, settings, folder, graph.valid)

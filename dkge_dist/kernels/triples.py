@@ -155,6 +155,25 @@ def positions(triples: Triples, queries: Triples) -> Array:
     return out
 
 
+@kernel
+def _first_unsound(triples, entities, relations):  # type: ignore[no-untyped-def]
+    head, relation, tail = triples.head, triples.relation, triples.tail
+    for i in range(head.shape[0]):
+        if not (0 <= head[i] < entities and 0 <= relation[i] < relations and 0 <= tail[i] < entities):
+            return i
+        if i and compare(triples, i - 1, triples, i) >= 0:
+            return i
+    return -1
+
+
+def first_unsound(triples: Triples, entities: int, relations: int) -> int:
+    """Where the first triple stands whose rows are not below these counts, or that is not after the one before.
+
+    -1 for canonical triples.
+    """
+    return int(_first_unsound(_readonly(triples), entities, relations))
+
+
 def contains(triples: Triples, queries: Triples) -> Array:
     """For each query: is it in canonical `triples`?"""
     return positions(triples, queries) >= 0

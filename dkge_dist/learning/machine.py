@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 
 from dkge_dist.kernels.jit import set_threads
@@ -16,6 +18,8 @@ def use_machine(threads: int, device: str) -> torch.device:
     """
     keep_freed_memory()
     if threads:
+        # A model brings the threads that it was learnt with, maybe on a larger machine.
+        threads = min(threads, os.cpu_count() or 1)
         set_threads(threads)
         torch.set_num_threads(threads)
     name = device

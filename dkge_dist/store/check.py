@@ -21,6 +21,7 @@ from dkge_dist.store.manifest import (
     SegmentEntry,
     SnapshotManifest,
     parts_of,
+    tables_of,
 )
 from dkge_dist.store.models import check_model
 from dkge_dist.store.storage import StoreError
@@ -74,11 +75,12 @@ class _Checker:
         try:
             manifest = self.store.manifest(number)
             yield from self._check_parent(manifest)
-            if number in self.store.cleared():
+            if self.store.is_cleared(number):
                 return
             for part in parts_of(manifest):
                 yield from self._check_part(part)
             if isinstance(manifest, SnapshotManifest):
+                yield from self._check_name(manifest)
                 yield from self._check_snapshot(manifest)
             elif isinstance(manifest, ModelManifest):
                 yield from self._check_model(manifest.model)
@@ -92,11 +94,15 @@ class _Checker:
             # Damaged arrays are not given to kernels.
             yield from self._check_content(manifest)
 
+    def _check_name(self, manifest: SnapshotManifest) -> Iterator[str]:
+        found = self.store.snapshot_named(manifest.snapshot.name)
+        if found is None or found.version != manifest.version:
+            yield f"snapshot {manifest.snapshot.name!r} (version {manifest.version}) is not found by its name"
+
     def _check_model(self, entry: ModelEntry) -> Iterator[str]:
         blocks = [
             part
-            for tables in (entry.entities, entry.relations)
-            for table in tables.values()
+            for table in tables_of(entry)
             if self.sound[table.base.digest]
             for part in table_parts(self.store.storage, table)
         ]
@@ -145,7 +151,7 @@ class _Checker:
         found = (*(snapshot.triples(split).count for split in Split), *alive)
         if found != told:
             yield f"snapshot {entry.name!r} has {found} train, valid, test, entities, relations; manifest says {told}"
-        if entry.parent is not None and entry.parent not in self.store.cleared():
+        if entry.parent is not None and not self.store.is_cleared(entry.parent):
             before = self.store.snapshot_manifest(entry.parent)
             change = self.store.diff(before, manifest)
             if content_after(before.snapshot.content, change, *names) != entry.content:

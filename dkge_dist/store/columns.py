@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from dkge_dist.store.storage import StoreError
+from dkge_dist.store.manifest import PartEntry
+from dkge_dist.store.storage import Storage, StoreError
+from dkge_dist.store.verify import open_part
 from dkge_dist.types import Array
 
 
@@ -20,24 +22,25 @@ def write_columns(path: Path, columns: Mapping[str, Array | pa.Array]) -> None:
         writer.write_batch(batch)
 
 
-def read_columns(path: Path, types: Mapping[str, pa.DataType], rows: int | None = None) -> list[pa.Array]:
-    """The columns of a part, without copying. File sizes were checked before; types and rows are checked here."""
+def read_columns(storage: Storage, part: PartEntry, types: Mapping[str, pa.DataType]) -> list[pa.Array]:
+    """The columns of a part, verified, without copying."""
+    path, data = open_part(storage, part.part)
     try:
-        reader = pa.ipc.open_file(pa.memory_map(str(path), "r"))
+        reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(data)))
         batch = reader.get_batch(0)
     except (pa.ArrowInvalid, OSError) as error:
         raise StoreError(f"part {path} is damaged: {error}") from None
     found = {field.name: field.type for field in batch.schema}
     if found != dict(types) or reader.num_record_batches != 1:
         raise StoreError(f"part {path} holds columns {found} instead of {dict(types)}")
-    if rows is not None and batch.num_rows != rows:
-        raise StoreError(f"part {path} has {batch.num_rows} rows instead of {rows}")
+    if batch.num_rows != part.rows:
+        raise StoreError(f"part {path} has {batch.num_rows} rows instead of {part.rows}")
     return [batch.column(name) for name in types]
 
 
-def read_numbers(path: Path, types: Mapping[str, pa.DataType], rows: int | None = None) -> list[Array]:
+def read_numbers(storage: Storage, part: PartEntry, types: Mapping[str, pa.DataType]) -> list[Array]:
     """Numeric columns of a part as read-only arrays over the mapped file."""
-    return [numbers_of(column) for column in read_columns(path, types, rows)]
+    return [numbers_of(column) for column in read_columns(storage, part, types)]
 
 
 def numbers_of(column: pa.Array) -> Array:

@@ -9,7 +9,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 UNFINISHED = re.compile(r"\..+\.[0-9a-f]{16}")
@@ -39,30 +39,47 @@ def make_directory(path: Path) -> None:
         sync(path.parent)
 
 
-def create(path: Path, data: bytes) -> bool:
-    """Make a file with this content. False if the name is taken: no file is ever replaced."""
+def create(path: Path, data: bytes, unfinished: Path | None = None) -> bool:
+    """Make a file with this content. False if the name is taken: no file is ever replaced.
+
+    Until it has its name it is in the folder `unfinished`, on the same file system; by default beside its name.
+    """
     make_directory(path.parent)
-    with _unnamed(path, data) as temporary:
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            return False
-        sync(path.parent)
-        return True
+    while True:
+        with _unnamed(path, data, unfinished or path.parent) as temporary:
+            try:
+                os.link(temporary, path)
+            except OSError as error:
+                # On NFS the answer to a request gets lost, and its repetition finds the name taken: by this very file.
+                if not _is_same_file(temporary, path):
+                    if isinstance(error, FileExistsError):
+                        return False
+                    if isinstance(error, FileNotFoundError) and path.parent.is_dir() and not temporary.exists():
+                        continue  # It was cleaned away: cleaning took this process for a dead one.
+                    raise
+            sync(path.parent)
+            return True
 
 
-def replace(path: Path, data: bytes) -> None:
+def _is_same_file(one: Path, other: Path) -> bool:
+    try:
+        return os.path.samestat(one.lstat(), other.lstat())
+    except FileNotFoundError:
+        return False
+
+
+def replace(path: Path, data: bytes, unfinished: Path | None = None) -> None:
     """Make a file with this content, instead of the one of that name if there is one."""
     make_directory(path.parent)
-    with _unnamed(path, data) as temporary:
+    with _unnamed(path, data, unfinished or path.parent) as temporary:
         os.replace(temporary, path)
         sync(path.parent)
 
 
 @contextmanager
-def _unnamed(path: Path, data: bytes) -> Iterator[Path]:
-    """A durable file beside `path` under a hidden name, which is gone afterwards."""
-    temporary = path.parent / f".{path.name}.{secrets.token_hex(8)}"
+def _unnamed(path: Path, data: bytes, folder: Path) -> Iterator[Path]:
+    """A durable file in a folder under a hidden name, which is gone afterwards."""
+    temporary = folder / f".{path.name}.{secrets.token_hex(8)}"
     try:
         with temporary.open("xb") as file:
             file.write(data)
@@ -70,4 +87,5 @@ def _unnamed(path: Path, data: bytes) -> Iterator[Path]:
             os.fsync(file.fileno())
         yield temporary
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # What was done is done. Cleaning removes what is left.
+            temporary.unlink()

@@ -6,6 +6,7 @@ In: a Draft, nothing of which is stored yet. Out: an error that says why, and th
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.diff import Diff
@@ -21,6 +22,8 @@ from dkge_dist.types import Array, DkgeError, Split, Triples
 
 TRUNCATED_SHARE = 0.1
 SHARED_SHARE = 0.01
+LOOKED_AT = 32
+"""Snapshots that a change may have been made for: the newest."""
 
 Names = tuple[Dictionary, Dictionary]
 """Entities and relations."""
@@ -119,7 +122,8 @@ def _look_for_another_parent(draft: Draft, store: Store) -> None:
     if draft.change.diff.is_empty and stored == [len(dictionary) for dictionary in draft.names]:
         return
     gone = canonical(draft.encoded.splits[Split.TRAIN].take(draft.encoded.deleted))
-    fits = next((other for other in store.snapshots() if other != draft.current and _holds(store, other, gone)), None)
+    others = (other for other in islice(store.snapshots(), LOOKED_AT) if other != draft.current)
+    fits = next((other for other in others if _holds(store, other, gone)), None)
     raise SuspiciousSourceError(
         f"{draft.source.path}: none of the {absent:,} triples it deletes is in {_called(draft.current)}, which is "
         f"current: this looks like a change to another snapshot{f', such as {_called(fits)}' if fits else ''}"
@@ -128,7 +132,7 @@ def _look_for_another_parent(draft: Draft, store: Store) -> None:
 
 def _holds(store: Store, manifest: SnapshotManifest, triples: Triples) -> bool:
     """Are all of the triples in a snapshot?"""
-    if manifest.version in store.cleared():
+    if store.is_cleared(manifest.version):
         return False
     snapshot = store.snapshot(manifest)
     found = [snapshot.contains(split, triples) for split in Split]

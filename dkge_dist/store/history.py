@@ -1,4 +1,7 @@
-"""Moving through the versions of a store: back to an earlier one, and clearing old ones away. Both are new versions."""
+"""Moving through the versions of a store: what a model came from, back to an earlier version, clearing old ones away.
+
+Going back and clearing are new versions themselves.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from dkge_dist.store.manifest import (
     ClearManifest,
@@ -13,26 +17,70 @@ from dkge_dist.store.manifest import (
     ModelManifest,
     RollbackManifest,
     SnapshotManifest,
+    joined_ranges,
     parts_of,
+    ranges_of,
+    tables_of,
 )
+from dkge_dist.store.models import is_trained_by_a_night
+from dkge_dist.store.remote_trainings import RemoteTraining
 from dkge_dist.store.storage import Removable, StoreError
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import table_parts
+from dkge_dist.store.trained import remember
 from dkge_dist.store.trainings import Training
+
+AnyTraining = Training | RemoteTraining
+
+
+def lineage(store: Store, model: ModelManifest) -> Iterator[ModelManifest]:
+    """A model and those it was updated from, back to the one that was trained from scratch."""
+    yield model
+    while model.model.parent is not None:
+        parent = store.manifest(model.model.parent)
+        assert isinstance(parent, ModelManifest), "a model is updated from a model"
+        model = parent
+        yield model
+
+
+def updated_from(store: Store, model: ModelManifest) -> ModelManifest | None:
+    """The model of another snapshot that a model was updated from; None if it was trained from scratch."""
+    return next((other for other in lineage(store, model) if other.model.snapshot != model.model.snapshot), None)
+
+
+def trained_by_nights(store: Store, since: int) -> Iterator[ModelManifest]:
+    """Models that nights trained from scratch after version `since`, newest first. No other version is looked at."""
+    head = store.head()
+    number = head.version if head else 0
+    while number > since:
+        manifest = store.manifest(number)
+        noted = manifest.current.trained
+        if noted is not None and noted != number:
+            number = noted
+            continue
+        # Older programs did not note it: then one version after the other is looked at.
+        if isinstance(manifest, ModelManifest) and is_trained_by_a_night(manifest.model):
+            yield manifest
+        number -= 1
 
 
 def rollback(store: Store, to: int) -> RollbackManifest:
     """Make current again what was current at version `to`. Nothing is lost: what came after is still there."""
     head = store.head()
-    if head is None or to not in store.versions():
+    if head is None or not 1 <= to <= head.version:
         raise StoreError(f"{store}: no version {to}")
-    earlier = store.state_at(to)
+    earlier, now = store.state_at(to), head.current
     for needed in (earlier.snapshot, earlier.model):
-        if needed in head.current.cleared:
+        if now.is_cleared(needed):
             raise StoreError(f"{store}: version {needed}, current at {to}, was cleared away by `dkge gc`")
-    current = earlier.model_copy(update={"cleared": head.current.cleared})
-    manifest = RollbackManifest(**store.following(head, 0.0), current=current, to=to)
-    store.publish(manifest)
+    current = earlier.model_copy(update={"cleared": now.cleared, "trained": now.trained})
+    # What is trained now, and will not be in train any more, must not be held out later.
+    lost = store.diff(store.snapshot_manifest(now.snapshot), store.snapshot_manifest(earlier.snapshot)).deleted
+    with store.storage.staging() as staging:
+        runs = remember(store, staging, head, store.dictionaries(head), lost)
+        following = {**store.following(head, 0.0), "trained_runs": runs}
+        manifest = RollbackManifest(**following, current=current, to=to)
+        store.publish(manifest)
     return manifest
 
 
@@ -52,22 +100,26 @@ def clear(
 ) -> Cleared:
     """Keep the newest `keep` versions, what is current, and what these need; free what only other versions name.
 
-    Parts and unfinished folders younger than the grace period may belong to a writer at work and are left alone. What
-    is being trained is kept, however old; a training that was not resumed within the grace period goes.
+    Parts and unfinished folders younger than the grace period may belong to a writer at work and are left alone; one
+    that is at work for longer has it refused. What is being trained is kept, however old; a training that was not
+    resumed within the grace period goes.
     """
     head = store.head()
     if head is None:
         raise StoreError(f"{store}: holds no version")
     before = clock() - grace_seconds
+    _refuse_short_grace(store, before, grace_seconds)
     # A dry run writes nothing, not even a lease.
     with nullcontext() if dry_run else store.storage.lease("gc"):
         abandoned, at_work = _trainings(store, before)
         needed = _needed(store, head, keep, {training.snapshot for training in at_work})
-        gone = [n for n in store.versions() if n not in needed and n not in head.current.cleared]
-        gone = [n for n in gone if isinstance(store.manifest(n), SnapshotManifest | ModelManifest)]
+        unneeded = [number for number in _left(head) if number not in needed]
+        gone = [n for n in unneeded if isinstance(store.manifest(n), SnapshotManifest | ModelManifest)]
         version = None
         if gone and not dry_run:
-            current = head.current.model_copy(update={"cleared": sorted({*head.current.cleared, *gone})})
+            # With versions that have no parts of their own, so that what is left is few numbers, and soon found.
+            cleared = joined_ranges([*head.current.cleared, *ranges_of(unneeded)])
+            current = head.current.model_copy(update={"cleared": cleared})
             manifest = ClearManifest(**store.following(head, 0.0), current=current, keep=keep)
             store.publish(manifest)
             version = manifest.version
@@ -80,27 +132,48 @@ def clear(
     return Cleared(version, gone, len(files), sum(item.size for item in files), folders)
 
 
-def _trainings(store: Store, before: float) -> tuple[list[Training], list[Training]]:
+def _refuse_short_grace(store: Store, before: float, grace_seconds: float) -> None:
+    """Parts that a writer staged and has not published yet look like those that a killed one left: only age tells."""
+    since = store.storage.staging_since()
+    if since is not None and since < before:
+        raise StoreError(
+            f"{store}: a writer is at work since {datetime.fromtimestamp(since, UTC):%Y-%m-%d %H:%M:%S} UTC, longer "
+            f"than the grace period of {grace_seconds / 3600:g} hours: what it wrote could be taken for leftovers; "
+            "run `dkge gc` when it is done, or with a longer --grace-hours"
+        )
+
+
+def _trainings(store: Store, before: float) -> tuple[list[AnyTraining], list[AnyTraining]]:
     """(Abandoned, at work)."""
-    trainings = [(training, training.is_abandoned(before)) for training in store.trainings]
+    trainings: list[tuple[AnyTraining, bool]] = [
+        (training, training.is_abandoned(before)) for training in store.trainings
+    ]
     return [t for t, abandoned in trainings if abandoned], [t for t, abandoned in trainings if not abandoned]
+
+
+def _left(head: Manifest) -> Iterator[int]:
+    """All versions but those that were cleared away."""
+    next_one = 1
+    for cleared in head.current.cleared:
+        yield from range(next_one, cleared.first)
+        next_one = cleared.last + 1
+    yield from range(next_one, head.version + 1)
 
 
 def _unused(store: Store, needed: set[int], before: float) -> Iterator[Removable]:
     """What is stored and no version that is kept needs."""
-    used = {digest for number in needed for digest in _digests(store, store.manifest(number))}
+    used = _used_digests(store, needed)
     return (item for item in store.storage.older_than(before) if not (item.kind == "part" and item.name in used))
 
 
 def _needed(store: Store, head: Manifest, keep: int, trained: set[int | None]) -> set[int]:
     """Versions to keep: the newest, what is current at these and now, what those stand on, and the changes between."""
-    newest = store.versions()[-keep:] if keep else []
-    wanted = {head.version, *newest}
+    wanted = {head.version, *range(max(1, head.version - keep + 1), head.version)}
     for number in list(wanted):
         current = store.manifest(number).current
         wanted |= {current.snapshot, current.model or current.snapshot}
-    wanted |= set(store.versions()) & trained
-    wanted -= set(head.current.cleared)
+    wanted |= {number for number in trained if number is not None and 1 <= number <= head.version}
+    wanted = {number for number in wanted if not head.current.is_cleared(number)}
     for number in list(wanted):
         manifest = store.manifest(number)
         if isinstance(manifest, ModelManifest):
@@ -120,11 +193,14 @@ def _needed(store: Store, head: Manifest, keep: int, trained: set[int | None]) -
     return wanted
 
 
-def _digests(store: Store, manifest: Manifest) -> Iterator[str]:
-    """Every part that a version needs."""
-    for part in parts_of(manifest):
-        yield part.digest
-    if isinstance(manifest, ModelManifest):
-        for tables in (manifest.model.entities, manifest.model.relations):
-            for table in tables.values():
-                yield from (part.digest for part in table_parts(store.storage, table))
+def _used_digests(store: Store, needed: set[int]) -> set[str]:
+    """Every part that some versions need. What they share is looked at once."""
+    used: set[str] = set()
+    bases: set[str] = set()
+    for manifest in map(store.manifest, sorted(needed)):
+        used |= {part.digest for part in parts_of(manifest)}
+        for table in tables_of(manifest.model) if isinstance(manifest, ModelManifest) else ():
+            if table.base.digest not in bases:
+                bases.add(table.base.digest)
+                used |= {part.digest for part in table_parts(store.storage, table)}
+    return used

@@ -24,6 +24,7 @@ from dkge_dist.store.parts import save_base, save_change, save_segment
 from dkge_dist.store.storage import Staging
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import block_rows
+from dkge_dist.store.trained import remember, was_trained
 from dkge_dist.types import Split, UsageError
 
 FOLD_AFTER_NIGHTS = 32
@@ -106,7 +107,10 @@ def ingest(
     store.ensure()
     with store.storage.staging() as staging:
         entry = _save_snapshot(store, staging, draft.current, snapshot, diff).model_copy(update=facts)
-        brought = _save_labels(staging, draft, names)
+        brought = _save_labels(staging, draft, names) | {
+            "names": store.names_with(staging, draft.head, entry.name),
+            "trained_runs": remember(store, staging, draft.head, names, diff.deleted),
+        }
         following = store.following(draft.head, round(clock() - began, 3))
         manifest = SnapshotManifest(**{**following, **brought}, current=_current(draft, version), snapshot=entry)
         store.publish(manifest)
@@ -129,7 +133,7 @@ def _read(
     before = store.snapshot(current, head)
     names = store.dictionaries(head)
     encoded = encode(source, *names, rejects, progress)
-    train, trained = encoded.splits[Split.TRAIN], partial(store.was_trained, current)
+    train, trained = encoded.splits[Split.TRAIN], partial(was_trained, store, head, names)
     if source.is_change:
         change = diff_of_changes(before, train, encoded.deleted, held_out, names, trained)
     elif source.brings_splits:
@@ -157,7 +161,7 @@ def _save_labels(staging: Staging, draft: Draft, names: Names) -> dict[str, Any]
 def _current(draft: Draft, version: int) -> CurrentEntry:
     """The new snapshot, and the model that was current before."""
     if draft.head is None:
-        return CurrentEntry(snapshot=version, model=None)
+        return CurrentEntry(snapshot=version, model=None, trained=0)
     return draft.head.current.model_copy(update={"snapshot": version})
 
 
@@ -185,9 +189,8 @@ def _already_there(
 
 
 def _free_name(store: Store, wanted: str, version: int) -> str:
-    taken = {manifest.snapshot.name for manifest in store.snapshots()}
     numbered = (f"{wanted}-{number}" for number in itertools.count(version))
-    return next(name for name in itertools.chain([wanted], numbered) if name not in taken)
+    return next(name for name in itertools.chain([wanted], numbered) if store.snapshot_named(name) is None)
 
 
 def _save_snapshot(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO
 
@@ -23,14 +23,14 @@ class LockRemovedError(Exception):
 
 
 @contextmanager
-def hold(path: Path) -> Iterator[None]:
-    """Hold the lock file at `path`, in a folder that exists. Never waits. Writes the process id into the file."""
+def hold(path: Path, wait: bool = False) -> Iterator[None]:
+    """Hold the lock file at `path`, in a folder that exists. Writes the process id into the file."""
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     except FileNotFoundError:
         raise LockRemovedError(str(path)) from None
     with os.fdopen(descriptor, "r+") as file:
-        _lock(file, fcntl.LOCK_EX)
+        _lock(file, fcntl.LOCK_EX, wait)
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()
@@ -45,9 +45,23 @@ def hold_existing(path: Path) -> Iterator[None]:
         yield
 
 
-def _lock(file: IO[str], operation: int) -> None:
+@contextmanager
+def unheld(path: Path) -> Iterator[bool]:
+    """Does no process hold the lock file at `path`? Then none begins to meanwhile, unless there is no file yet."""
+    with ExitStack() as stack:
+        is_held = False
+        try:
+            stack.enter_context(hold_existing(path))
+        except FileNotFoundError:
+            pass  # No process came to hold it. Making a lock would make its folder a young one.
+        except (LockHeldError, LockRemovedError):
+            is_held = True
+        yield not is_held
+
+
+def _lock(file: IO[str], operation: int, wait: bool = False) -> None:
     try:
-        fcntl.flock(file, operation | fcntl.LOCK_NB)
+        fcntl.flock(file, operation if wait else operation | fcntl.LOCK_NB)
     except BlockingIOError:
         file.seek(0)
         raise LockHeldError(file.read()) from None

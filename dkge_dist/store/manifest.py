@@ -5,20 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
 import pydantic
-from pydantic import AfterValidator, BaseModel, ConfigDict, Strict, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Strict, ValidationError
 
 from dkge_dist.store.storage import Blob, StoreError
 from dkge_dist.types import Field
 
-FORMAT = 2
+FORMAT = 4
+"""After 2 came 4: no single bit makes it an older one. Formats 1 and 2 are read."""
 SEAL = re.compile(rb'\{\n "sha256": "([0-9a-f]{64})",\n')
 
 Count = Annotated[int, pydantic.Field(ge=0)]
 Digest = Annotated[str, pydantic.Field(pattern=r"^[0-9a-f]{64}$")]
+Checksum = Annotated[str, pydantic.Field(pattern=r"^[0-9a-f]{16}$")]
 
 
 class Entry(BaseModel):
@@ -28,16 +30,22 @@ class Entry(BaseModel):
 
 
 class PartEntry(Entry):
-    """A content-addressed file and how many rows it holds."""
+    """A content-addressed file and how many rows it holds; `checksum` is what its readers verify it by."""
 
     digest: Digest
     size: Count
     rows: Count
+    checksum: Checksum | None = None
+
+    @staticmethod
+    def of(part: Blob, rows: int) -> PartEntry:
+        """As a manifest names it."""
+        return PartEntry(digest=part.digest, size=part.size, rows=rows, checksum=part.checksum)
 
     @property
     def part(self) -> Blob:
         """As the storage knows it."""
-        return Blob(self.digest, self.size)
+        return Blob(self.digest, self.size, self.checksum)
 
 
 class SegmentEntry(Entry):
@@ -144,18 +152,66 @@ class ModelEntry(Entry):
     updates: Count = 0
 
 
+class RangeEntry(Entry):
+    """Versions from the first to the last, both included."""
+
+    first: Annotated[int, pydantic.Field(ge=1)]
+    last: Annotated[int, pydantic.Field(ge=1)]
+
+
+def joined_ranges(ranges: Iterable[RangeEntry]) -> list[RangeEntry]:
+    """The same versions in as few ranges as there can be."""
+    found: list[RangeEntry] = []
+    for some in sorted(ranges, key=lambda entry: entry.first):
+        if found and some.first <= found[-1].last + 1:
+            found[-1] = RangeEntry(first=found[-1].first, last=max(some.last, found[-1].last))
+        else:
+            found.append(some)
+    return found
+
+
+def ranges_of(numbers: Iterable[int]) -> list[RangeEntry]:
+    """Versions as ranges."""
+    return joined_ranges(RangeEntry(first=number, last=number) for number in numbers)
+
+
+def _as_ranges(value: object) -> object:
+    """Older formats have a list of all numbers."""
+    is_old = isinstance(value, list) and all(isinstance(item, int) and item >= 1 for item in value)
+    return ranges_of(value) if isinstance(value, list) and is_old else value
+
+
 class CurrentEntry(Entry):
-    """What is current while this version is the head: a snapshot, a model, and which versions were cleared away."""
+    """What is current while this version is the head: a snapshot, a model, and which versions were cleared away.
+
+    `trained` is the newest model, at this version or before it, that a night trained from scratch: 0 if there is none,
+    None if nobody noted it.
+    """
 
     snapshot: Annotated[int, pydantic.Field(ge=1)]
     model: Count | None
-    cleared: list[int] = []
+    cleared: Annotated[list[RangeEntry], BeforeValidator(_as_ranges)] = []
+    trained: Count | None = None
+
+    def is_cleared(self, number: int | None) -> bool:
+        """Was a version cleared away? Versions that never had parts of their own may count, too."""
+        return number is not None and any(some.first <= number <= some.last for some in self.cleared)
+
+
+class NamesEntry(Entry):
+    """Which version has the snapshot of a name: the newest names, and runs of hashes of all others."""
+
+    newest: dict[str, Count]
+    runs: list[PartEntry]
 
 
 class Manifest(Entry):
     """A version. Its number is the fence against stale writers; `parent` is the checksum of the version before.
 
+    `writer` is drawn anew for every version: no two writers make the same bytes, so that each can tell its own.
     Every version carries the whole dictionary of its time, whatever its kind: rows are permanent, also over a rollback.
+    It also carries what has to be known of all versions before it, so that nobody has to look at them: the names of
+    snapshots, and `trained_runs`, the hashes of triples that are in train no more. None: by an older program.
     """
 
     format: int = FORMAT
@@ -163,10 +219,13 @@ class Manifest(Entry):
     kind: str
     parent: Digest | None
     created: str
+    writer: str = ""
     seconds: float
     block_rows: Count
     entity_segments: list[SegmentEntry]
     relation_segments: list[SegmentEntry]
+    names: NamesEntry | None = None
+    trained_runs: list[PartEntry] | None = None
     current: CurrentEntry
 
     @property
@@ -235,7 +294,7 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         content = json.loads(data)
         if not isinstance(content, dict):
             raise ValueError(f"a JSON object is expected, not {str(content)[:80]}")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise StoreError(f"{where}: damaged, not a manifest: {error}") from None
     if isinstance(content.get("format"), int) and content["format"] > FORMAT:
         newer = f"the store has format {content['format']}, this program reads up to {FORMAT}"
@@ -258,6 +317,11 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         first = error.errors()[0]
         key = ".".join(str(place) for place in first["loc"])
         raise StoreError(f"{where}: not a manifest of this program: {key}: {first['msg']}") from None
+
+
+def tables_of(entry: ModelEntry) -> list[TableEntry]:
+    """All tables of a model."""
+    return [*entry.entities.values(), *entry.relations.values()]
 
 
 def parts_of(value: object) -> Iterator[PartEntry]:

@@ -34,6 +34,13 @@ def _mmap() -> Any:
     return call
 
 
+@cache
+def _madvise() -> Any:
+    call = ctypes.CDLL(None, use_errno=True).madvise
+    call.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    return call
+
+
 def map_file(path: Path, size: int) -> Array:
     """The first `size` bytes of a part, read-only."""
     try:
@@ -62,6 +69,12 @@ def map_files(files: Sequence[Path], size: int, total: int) -> Array | None:
         # Such as more files than a process may map. Reading them instead names what is wrong.
         return None
     return whole
+
+
+def forget_pages(data: Array) -> None:
+    """Let go of the pages of an array of `map_files` that nobody wrote to; looked at again, they come back."""
+    # Best effort: it is about memory that the system can take back by itself.
+    _madvise()(int(data.ctypes.data), data.nbytes, mmap.MADV_DONTNEED)
 
 
 def _map_at(path: Path, address: int, size: int) -> None:

@@ -11,10 +11,20 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
-from dkge_dist.store.manifest import BaselineEntry, ModelEntry, ModelManifest, PartEntry, TableEntry
+from dkge_dist.store.manifest import (
+    BaselineEntry,
+    CurrentEntry,
+    Manifest,
+    ModelEntry,
+    ModelManifest,
+    PartEntry,
+    TableEntry,
+    tables_of,
+)
 from dkge_dist.store.storage import Staging, StoreError
 from dkge_dist.store.store import NumberTakenError, Store
 from dkge_dist.store.tables import block_rows, load_table, save_bytes, save_delta, save_table
+from dkge_dist.store.verify import open_part
 from dkge_dist.types import ROW, Array, Field
 
 Tables = dict[Field, TableEntry]
@@ -23,7 +33,7 @@ Deltas = dict[Field, list[PartEntry]]
 COMPACT_AFTER_NIGHTS = 32
 COMPACT_AT_SHARE = 0.25
 COMPACT_FROM_ROWS = 1024
-"""Smaller tables are read at once, however many deltas they have."""
+"""Smaller tables are read at once, however large their deltas are. They must not become many, all the same."""
 
 
 @dataclass(frozen=True)
@@ -118,28 +128,36 @@ def _grown(staging: Staging, before: TableEntry, rows: int, written: list[PartEn
 
 def wants_compaction(entry: ModelEntry) -> bool:
     """Have the deltas of a table become many, or large against it?"""
-    tables = [*entry.entities.values(), *entry.relations.values()]
-    return any(
-        entry.updates >= COMPACT_AFTER_NIGHTS
-        or sum(delta.rows for delta in table.deltas) > COMPACT_AT_SHARE * table.rows
-        for table in tables
+    return entry.updates >= COMPACT_AFTER_NIGHTS or any(
+        sum(delta.rows for delta in table.deltas) > COMPACT_AT_SHARE * table.rows
+        for table in tables_of(entry)
         if table.rows >= COMPACT_FROM_ROWS
     )
 
 
 def save_compact(store: Store, staging: Staging, model: ModelManifest) -> ModelEntry:
-    """Write the same model with its deltas folded into new bases; one table is in memory at a time."""
+    """Write the same model with its deltas folded into new bases; one table is in memory at a time.
+
+    Everything is verified first, whatever the setting: what is damaged must not get new checksums.
+    """
     entry = model.model
     folded = []
     for tables, block in ((entry.entities, model.block_rows), (entry.relations, None)):
         folded.append(
             {
-                field: save_table(staging, load_table(store.storage, table), block or block_rows(table.rows))
+                field: save_table(
+                    staging, load_table(store.storage, table, when="mapped"), block or block_rows(table.rows)
+                )
                 for field, table in tables.items()
             }
         )
     changed = {"entities": folded[0], "relations": folded[1], "parent": model.version, "updates": 0}
     return entry.model_copy(update={**changed, "facts": {"origin": "compact"}})
+
+
+def is_trained_by_a_night(entry: ModelEntry) -> bool:
+    """Did a night train a model from scratch? Only then is there a reason: what a user tries by hand needs none."""
+    return "why" in entry.facts
 
 
 class ModelReplacedError(StoreError):
@@ -157,7 +175,7 @@ def publish_model(
     while True:
         head = store.head()
         assert head is not None, "a snapshot was learnt, so there is a version"
-        gone = [number for number in _stands_on(entry) if number in head.current.cleared]
+        gone = [number for number in _stands_on(entry) if head.current.is_cleared(number)]
         if gone:
             raise StoreError(
                 f"{store}: version {gone[0]}, which this model stands on, was cleared away meanwhile by "
@@ -168,7 +186,7 @@ def publish_model(
                 f"{store}: version {head.current.model} became current while version {instead_of} was being updated; "
                 "nothing was changed"
             )
-        current = head.current.model_copy(update={"model": head.version + 1}) if takes_over else head.current
+        current = _current_with(head, entry, takes_over)
         manifest = ModelManifest(**store.following(head, seconds), current=current, model=entry)
         try:
             store.publish(manifest)
@@ -176,6 +194,14 @@ def publish_model(
             # Another version came in between. It does not touch what was learnt, which may be the work of days.
             continue
         return manifest
+
+
+def _current_with(head: Manifest, entry: ModelEntry, takes_over: bool) -> CurrentEntry:
+    """What is current at the version on top of `head` that brings a model."""
+    changed = {"model": head.version + 1} if takes_over else {}
+    if is_trained_by_a_night(entry):
+        changed["trained"] = head.version + 1
+    return head.current.model_copy(update=changed)
 
 
 def _stands_on(entry: ModelEntry) -> list[int | None]:
@@ -189,9 +215,9 @@ def _stands_on(entry: ModelEntry) -> list[int | None]:
 
 def load_arrays(store: Store, part: PartEntry) -> dict[str, Array]:
     """Arrays by name: dense parameters, evidence, or ranks of validation triples."""
-    path = store.storage.part_path(part.part)
+    path, data = open_part(store.storage, part.part)
     try:
-        tensors: dict[str, Array] = safetensors.numpy.load(path.read_bytes())
+        tensors: dict[str, Array] = safetensors.numpy.load(data.tobytes())
     except (SafetensorError, ValueError, KeyError) as error:
         raise StoreError(f"part {path} is damaged: {error}") from None
     return tensors

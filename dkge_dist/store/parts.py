@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,10 @@ from dkge_dist.graph.dictionary import Segment
 from dkge_dist.graph.diff import Change, Diff
 from dkge_dist.graph.labels import Labels
 from dkge_dist.graph.snapshot import Base, Degrees
-from dkge_dist.kernels.labels import LabelTable
+from dkge_dist.kernels.bounds import first_outside
+from dkge_dist.kernels.labels import LabelTable, is_sound
+from dkge_dist.kernels.triples import first_unsound
+from dkge_dist.store import verify
 from dkge_dist.store.columns import numbers_of, read_columns, read_numbers, write_columns
 from dkge_dist.store.manifest import BaseEntry, ChangeEntry, PartEntry, SegmentEntry
 from dkge_dist.store.storage import Staging, Storage, StoreError
@@ -28,10 +32,17 @@ ROW_GROUPS = [field.name for field in fields(Diff)[3:]]
 """What a changed row is, by its `group` number: emerging and removed entities, emerging and removed relations."""
 
 
+class RowCounts(NamedTuple):
+    """How many labels a version has: rows are below these."""
+
+    entities: int
+    relations: int
+
+
 def add_part(staging: Staging, columns: Mapping[str, Array | pa.Array]) -> PartEntry:
     """Write columns as a durable part."""
-    part = staging.add(lambda path: write_columns(path, columns))
-    return PartEntry(digest=part.digest, size=part.size, rows=len(next(iter(columns.values()))))
+    part = verify.add_part(staging, lambda path: write_columns(path, columns))
+    return PartEntry.of(part, len(next(iter(columns.values()))))
 
 
 def save_segment(staging: Staging, segment: Segment) -> SegmentEntry:
@@ -46,15 +57,18 @@ def save_segment(staging: Staging, segment: Segment) -> SegmentEntry:
 
 
 def load_segment(storage: Storage, entry: SegmentEntry, first_row: int) -> Segment:
-    """Map a run of the dictionary."""
-    path = storage.part_path(entry.labels.part)
-    label, digest = read_columns(path, LABEL_TYPES, entry.labels.rows)
-    (slots,) = read_numbers(storage.part_path(entry.slots.part), SLOT_TYPES, entry.slots.rows)
+    """Map a run of the dictionary. Checked: its slots lead to its rows, and its labels lie within their bytes."""
+    label, digest = read_columns(storage, entry.labels, LABEL_TYPES)
+    (slots,) = read_numbers(storage, entry.slots, SLOT_TYPES)
     if entry.slots.rows & (entry.slots.rows - 1) or entry.slots.rows <= entry.labels.rows:
-        raise StoreError(f"part {storage.part_path(entry.slots.part)}: {entry.slots.rows} slots cannot be")
+        raise StoreError(f"{storage}: part {entry.slots.digest}: {entry.slots.rows} slots cannot be")
     labels = Labels.from_arrow(label)
     offset = np.append(labels.start[:1], labels.stop)
-    return Segment(first_row, LabelTable(labels.data, offset, numbers_of(digest), slots))
+    table = LabelTable(labels.data, offset, numbers_of(digest), slots)
+    if not is_sound(table):
+        named = f"{entry.labels.digest} and {entry.slots.digest}"
+        raise StoreError(f"{storage}: parts {named} are damaged: labels and the slots that find them do not fit")
+    return Segment(first_row, table)
 
 
 def save_base(staging: Staging, base: Base) -> BaseEntry:
@@ -64,17 +78,30 @@ def save_base(staging: Staging, base: Base) -> BaseEntry:
     return BaseEntry(train=train, valid=valid, test=test, entity_degrees=degrees[0], relation_degrees=degrees[1])
 
 
-def load_base(storage: Storage, entry: BaseEntry) -> Base:
-    """Map a snapshot in full."""
+def load_base(storage: Storage, entry: BaseEntry, rows: RowCounts) -> Base:
+    """Map a snapshot in full. Checked: it speaks of the rows that its dictionary has."""
 
     def triples(part: PartEntry) -> Triples:
-        return Triples(*read_numbers(storage.part_path(part.part), TRIPLE_TYPES, part.rows))
+        found = Triples(*read_numbers(storage, part, TRIPLE_TYPES))
+        _refuse_unsound(storage, part, found, rows)
+        return found
 
-    def degrees(part: PartEntry) -> Degrees:
-        return Degrees(*read_numbers(storage.part_path(part.part), DEGREE_TYPES, part.rows))
+    def degrees(part: PartEntry, limit: int) -> Degrees:
+        if part.rows > limit:
+            raise StoreError(f"{storage}: part {part.digest} has degrees of {part.rows} rows, the dictionary {limit}")
+        return Degrees(*read_numbers(storage, part, DEGREE_TYPES))
 
     splits = (triples(entry.train), triples(entry.valid), triples(entry.test))
-    return Base(splits, degrees(entry.entity_degrees), degrees(entry.relation_degrees))
+    return Base(splits, degrees(entry.entity_degrees, rows.entities), degrees(entry.relation_degrees, rows.relations))
+
+
+def _refuse_unsound(storage: Storage, part: PartEntry, triples: Triples, rows: RowCounts) -> None:
+    """Kernels take rows and their order on trust."""
+    place = first_unsound(triples, rows.entities, rows.relations)
+    if place >= 0:
+        raise StoreError(
+            f"{storage}: part {part.digest} is damaged: triple {place} has rows that no label has, or is out of order"
+        )
 
 
 def save_change(staging: Staging, diff: Diff) -> ChangeEntry:
@@ -95,13 +122,18 @@ def save_change(staging: Staging, diff: Diff) -> ChangeEntry:
     return ChangeEntry(triples=add_part(staging, columns), rows=add_part(staging, rows))
 
 
-def load_change(storage: Storage, entry: ChangeEntry) -> Diff:
-    """Read a diff."""
-    path = storage.part_path(entry.triples.part)
-    *columns, split, added = read_numbers(path, CHANGE_TYPES, entry.triples.rows)
+def load_change(storage: Storage, entry: ChangeEntry, rows: RowCounts) -> Diff:
+    """Read a diff. Checked: it speaks of the rows that its dictionary has."""
+    *columns, split, added = read_numbers(storage, entry.triples, CHANGE_TYPES)
     triples = Triples(*columns)
     changes = [
         Change(triples.take((split == s) & (added == 1)), triples.take((split == s) & (added == 0))) for s in Split
     ]
-    row, group = read_numbers(storage.part_path(entry.rows.part), ROW_TYPES, entry.rows.rows)
-    return Diff.of(changes, *(row[group == number] for number in range(len(ROW_GROUPS))))
+    for side in (side for change in changes for side in (change.added, change.deleted)):
+        _refuse_unsound(storage, entry.triples, side, rows)
+    row, group = read_numbers(storage, entry.rows, ROW_TYPES)
+    groups = [row[group == number] for number in range(len(ROW_GROUPS))]
+    limits = (rows.entities, rows.entities, rows.relations, rows.relations)
+    if any(first_outside(some, limit) >= 0 for some, limit in zip(groups, limits, strict=True)):
+        raise StoreError(f"{storage}: part {entry.rows.digest} is damaged: it names rows that no label has")
+    return Diff.of(changes, *groups)

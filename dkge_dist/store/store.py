@@ -7,7 +7,8 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Iterator
+import secrets
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -17,23 +18,30 @@ import numpy as np
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.snapshot import Snapshot
-from dkge_dist.kernels.triples import contains
 from dkge_dist.store.manifest import (
     FORMAT,
     CurrentEntry,
     Manifest,
     ModelManifest,
+    NamesEntry,
     SegmentEntry,
     SnapshotManifest,
     parse_manifest,
+    parts_of,
+    tables_of,
 )
-from dkge_dist.store.parts import load_base, load_change, load_segment
-from dkge_dist.store.storage import MissingError, StoreError, open_storage
+from dkge_dist.store.parts import RowCounts, load_base, load_change, load_segment
+from dkge_dist.store.remote_trainings import RemoteTrainings
+from dkge_dist.store.runs import add_run, versions_of
+from dkge_dist.store.storage import Blob, MissingError, Staging, StoreError, open_storage
+from dkge_dist.store.tables import table_parts
 from dkge_dist.store.trainings import Trainings
-from dkge_dist.types import Array, Triples
 
-MARKER = "store.json"
+MARKER, HINT = "store.json", "head"
 VERSION_FILE = re.compile(r"([0-9]{8,})\.json")
+VERSION_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
+NEWEST_NAMES = 16
+"""Names of snapshots that a version has itself; more of them become a part."""
 
 
 class NumberTakenError(StoreError):
@@ -50,6 +58,8 @@ class Store:
     def __init__(self, location: str | os.PathLike[str]) -> None:
         self.storage = open_storage(location)
         self._manifests: dict[int, Manifest] = {}
+        self._newest = 0
+        """The newest version that was seen yet."""
 
     def __str__(self) -> str:
         return str(self.storage)
@@ -77,7 +87,7 @@ class Store:
             number = json.loads(self.storage.read(MARKER))["format"]
         except MissingError:
             return False
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             number = None
         where = f"{self}/{MARKER}"
         if not isinstance(number, int) or number < 1:
@@ -89,13 +99,15 @@ class Store:
         return True
 
     @property
-    def trainings(self) -> Trainings:
+    def trainings(self) -> Trainings | RemoteTrainings:
         """Trainings of this store that are not published yet."""
-        return Trainings(self.storage.workspace("training"))
+        folder = self.storage.workspace("training")
+        return RemoteTrainings(self.storage) if folder is None else Trainings(folder)
 
     def ensure(self) -> None:
         """Make this location a store if it is none yet."""
-        self.storage.create(MARKER, json.dumps({"format": FORMAT}).encode())
+        if not self._is_made():
+            self.storage.create(MARKER, json.dumps({"format": FORMAT}).encode())
 
     def versions(self) -> list[int]:
         """The numbers of all versions, oldest first."""
@@ -118,8 +130,36 @@ class Store:
 
     def head(self) -> Manifest | None:
         """The newest version, None in a store that holds nothing yet."""
-        numbers = self.versions()
-        return self.manifest(numbers[-1]) if numbers else None
+        number = self._newest or self._hinted()
+        while self._is_there(number + 1):
+            number += 1
+        self._newest = number
+        return self.manifest(number) if number else None
+
+    def _hinted(self) -> int:
+        """A version that cannot be far from the newest: writers leave a hint. Without one, all names are listed."""
+        with suppress(StoreError, OSError, ValueError):
+            number = int(self.storage.read(HINT).decode("ascii"))
+            if number > 0 and self._is_there(number):
+                return number
+        return max(self.versions(), default=0)
+
+    def _is_there(self, number: int) -> bool:
+        with suppress(MissingError):
+            self.storage.read(_version_name(number))
+            return True
+        return False
+
+    def _leave_hint(self, number: int) -> None:
+        # No more than a hint: whoever is killed before, or has no space left for it, has published all the same.
+        with suppress(StoreError, OSError):
+            self.storage.replace(HINT, str(number).encode("ascii"))
+
+    def _numbered(self, name: str) -> int | None:
+        """The version of which a name is the number, if there is one."""
+        head = self.head()
+        number = int(name) if head and VERSION_NUMBER.fullmatch(name) else 0
+        return number if head and 1 <= number <= head.version else None
 
     def snapshot_manifest(self, number: int) -> SnapshotManifest:
         """The version of a snapshot."""
@@ -137,15 +177,20 @@ class Store:
         self._refuse_cleared(number)
         return manifest
 
-    def cleared(self) -> frozenset[int]:
-        """Versions that were cleared away. A damaged head is no reason not to read what is older."""
+    def is_cleared(self, number: int) -> bool:
+        """Was a version cleared away?"""
+        current = self._current_or_none()
+        return current is not None and current.is_cleared(number)
+
+    def _current_or_none(self) -> CurrentEntry | None:
+        """What is current. A damaged head is no reason not to read what is older."""
         with suppress(StoreError):
             head = self.head()
-            return frozenset(head.current.cleared) if head else frozenset()
-        return frozenset()
+            return head.current if head else None
+        return None
 
     def _refuse_cleared(self, number: int) -> None:
-        if number in self.cleared():
+        if self.is_cleared(number):
             raise StoreError(f"{self}: version {number} was cleared away by `dkge gc`")
 
     def current_snapshot(self) -> SnapshotManifest | None:
@@ -166,12 +211,43 @@ class Store:
 
     def snapshots(self) -> Iterator[SnapshotManifest]:
         """All snapshots, newest first."""
-        found = (self.manifest(number) for number in reversed(self.versions()))
-        return (manifest for manifest in found if isinstance(manifest, SnapshotManifest))
+        return (manifest for manifest in self._back_to(1) if isinstance(manifest, SnapshotManifest))
+
+    def _back_to(self, first: int) -> Iterator[Manifest]:
+        """All versions from the newest to this one. They are read one by one as they are asked for."""
+        head = self.head()
+        return (self.manifest(number) for number in range(head.version if head else 0, first - 1, -1))
 
     def snapshot_named(self, name: str) -> SnapshotManifest | None:
         """The snapshot of that name, if there is one."""
-        return next((manifest for manifest in self.snapshots() if manifest.snapshot.name == name), None)
+        head = self.head()
+        if head is None:
+            return None
+        if head.names is None:
+            found: Iterable[Manifest] = self.snapshots()
+        elif name in head.names.newest:
+            found = [self.manifest(head.names.newest[name])]
+        else:
+            found = map(self.manifest, versions_of(self.storage, head.names.runs, _hash_of_name(name)))
+        snapshots = (manifest for manifest in found if isinstance(manifest, SnapshotManifest))
+        return next((manifest for manifest in snapshots if manifest.snapshot.name == name), None)
+
+    def names_with(self, staging: Staging, head: Manifest | None, name: str) -> NamesEntry:
+        """What a version on top of `head` says about names, which brings a snapshot of this name."""
+        number = head.version + 1 if head else 1
+        if head is not None and head.names is None:
+            # The first by this program: the names of all before it.
+            newest = {manifest.snapshot.name: manifest.version for manifest in self.snapshots()}
+            known = NamesEntry(newest=newest, runs=[])
+        else:
+            known = head.names if head is not None and head.names is not None else NamesEntry(newest={}, runs=[])
+        if len(known.newest) < NEWEST_NAMES:
+            return NamesEntry(newest={**known.newest, name: number}, runs=known.runs)
+        columns = {
+            "hash": np.array([_hash_of_name(some) for some in known.newest], np.uint64),
+            "version": np.array([*known.newest.values()], np.int64),
+        }
+        return NamesEntry(newest={name: number}, runs=add_run(staging, known.runs, columns))
 
     def find_snapshot(self, name: str) -> SnapshotManifest:
         """A snapshot by its name, or by a version number; a name that is a number counts as a name.
@@ -181,8 +257,8 @@ class Store:
         if found := self.snapshot_named(name):
             self._refuse_cleared(found.version)
             return found
-        if name.isdecimal() and int(name) in self.versions():
-            return self.snapshot_manifest(self.manifest(int(name)).current.snapshot)
+        if number := self._numbered(name):
+            return self.snapshot_manifest(self.manifest(number).current.snapshot)
         newest = [manifest.snapshot.name for manifest in itertools.islice(self.snapshots(), 5)]
         known = ", ".join(reversed(newest))
         raise StoreError(f"{self}: no snapshot {name!r}" + (f"; the newest are {known}" if known else ": it is empty"))
@@ -192,11 +268,11 @@ class Store:
 
         If none was, the model that was current while that snapshot was.
         """
-        numbers = self.versions()
         if name is None:
-            model = self.manifest(numbers[-1]).current.model if numbers else None
-        elif name.isdecimal() and int(name) in numbers and self.snapshot_named(name) is None:
-            model = self.state_at(int(name)).model
+            head = self.head()
+            model = head.current.model if head else None
+        elif (number := self._numbered(name)) and self.snapshot_named(name) is None:
+            model = self.state_at(number).model
         else:
             model = self._newest_of(self.find_snapshot(name).version)
         if model is None:
@@ -206,7 +282,7 @@ class Store:
 
     def _newest_of(self, snapshot: int) -> int | None:
         """The newest model that was learnt from a snapshot and took over, or else the newest that was current then."""
-        manifests = [self.manifest(number) for number in reversed(self.versions())]
+        manifests = list(self._back_to(snapshot))
         models = (m for m in manifests if isinstance(m, ModelManifest) and m.current.model == m.version)
         learnt = (m.version for m in models if m.model.snapshot == snapshot)
         current = (m.current.model for m in manifests if m.current.snapshot == snapshot)
@@ -222,14 +298,18 @@ class Store:
             "version": head.version + 1 if head else 1,
             "parent": self.checksum(head.version) if head else None,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "writer": secrets.token_hex(8),
             "seconds": seconds,
             "block_rows": head.block_rows if head else 0,
             "entity_segments": head.entity_segments if head else [],
             "relation_segments": head.relation_segments if head else [],
+            "names": head.names if head else None,
+            "trained_runs": head.trained_runs if head else None,
         }
 
     def publish(self, manifest: Manifest) -> None:
-        """Make a version visible, all at once. Its parts are durable already."""
+        """Make a version visible, all at once. Its parts are durable already, or it is refused."""
+        self.storage.require(self._new_parts(manifest))
         if not self.storage.create(_version_name(manifest.version), manifest.to_json()):
             winner = self.manifest(manifest.version).summary
             raise NumberTakenError(
@@ -237,6 +317,20 @@ class Store:
                 "nothing was changed, run this again on top of it"
             )
         self._manifests[manifest.version] = manifest
+        self._leave_hint(manifest.version)
+
+    def _new_parts(self, manifest: Manifest) -> list[Blob]:
+        """Parts that a version names, and none that it stands on. Those of the others are kept for these."""
+        known = [self.manifest(manifest.version - 1)] if manifest.version > 1 else []
+        if isinstance(manifest, ModelManifest) and manifest.model.parent is not None:
+            known.append(self.manifest(manifest.model.parent))
+        old = {part.digest for part in parts_of(known)}
+        new = [part for part in parts_of(manifest) if part.digest not in old]
+        if isinstance(manifest, ModelManifest):
+            for table in tables_of(manifest.model):
+                if table.base.digest not in old:
+                    new += table_parts(self.storage, table)
+        return [part.part for part in new]
 
     def dictionaries(self, manifest: Manifest | None) -> tuple[Dictionary, Dictionary]:
         """Entities and relations as that version knows them."""
@@ -257,12 +351,21 @@ class Store:
 
     def ancestry(self, manifest: SnapshotManifest) -> Iterator[SnapshotManifest]:
         """A snapshot, its parent, and so on to the first that was not cleared away."""
-        cleared = self.cleared()
-        while True:
-            yield manifest
-            if manifest.snapshot.parent is None or manifest.snapshot.parent in cleared:
-                return
-            manifest = self.snapshot_manifest(manifest.snapshot.parent)
+        current = self._current_or_none()
+        before: SnapshotManifest | None = manifest
+        while before is not None:
+            yield before
+            before = self._parent(before, current)
+
+    def _parent(self, manifest: SnapshotManifest, current: CurrentEntry | None) -> SnapshotManifest | None:
+        """The parent of a snapshot, unless it has none or none any more."""
+        number = manifest.snapshot.parent
+        if number is None or (current is not None and current.is_cleared(number)):
+            return None
+        parent = self.manifest(number)
+        if not isinstance(parent, SnapshotManifest):
+            raise StoreError(f"{self}: version {number} is a {parent.kind}, not a snapshot")
+        return parent
 
     def snapshot(self, manifest: SnapshotManifest | None, at: Manifest | None = None) -> Snapshot:
         """The state of the graph at a snapshot: the nearest base and the net change since.
@@ -273,10 +376,12 @@ class Store:
             return Snapshot.empty()
         *changed, full = self.chain(manifest)
         assert full.snapshot.base is not None
+        rows = _rows(at or manifest)
+        base = load_base(self.storage, full.snapshot.base, rows)
         net = Diff.none()
         for ancestor in reversed(changed):
-            net = net.then(self._change(ancestor))
-        return Snapshot(load_base(self.storage, full.snapshot.base), net, *_rows(at or manifest))
+            net = net.then(self.change(ancestor, rows))
+        return Snapshot(base, net, *rows)
 
     def chain(self, manifest: SnapshotManifest) -> list[SnapshotManifest]:
         """A snapshot and those before it, down to the first that is stored in full."""
@@ -287,42 +392,42 @@ class Store:
                 return chain
         raise StoreError(f"{self}: snapshot {manifest.snapshot.name!r} stands on no full one")
 
-    def was_trained(self, manifest: SnapshotManifest | None, triples: Triples) -> Array:
-        """For each triple, none of them in train now: was it ever, in a snapshot up to this one?"""
-        found = np.zeros(triples.count, bool)
-        for ancestor in self.ancestry(manifest) if manifest is not None else ():
-            if ancestor.snapshot.change is not None:
-                found |= contains(self._change(ancestor).deleted, triples)
-        return found
-
-    def _change(self, manifest: SnapshotManifest) -> Diff:
+    def change(self, manifest: SnapshotManifest, rows: RowCounts | None = None) -> Diff:
+        """What changed from the parent of a snapshot to it, of rows that there are at its version or at a later one."""
         if manifest.snapshot.change is None:
             raise StoreError(f"{self}: version {manifest.version} has a parent but no change to it")
-        return load_change(self.storage, manifest.snapshot.change)
+        return load_change(self.storage, manifest.snapshot.change, rows or _rows(manifest))
 
     def diff(self, old: SnapshotManifest, new: SnapshotManifest) -> Diff:
         """What changed from one snapshot to another, older or newer, composed of the changes between them."""
-        before = {ancestor.version: place for place, ancestor in enumerate(self.ancestry(old))}
-        way_up: list[Diff] = []
-        for ancestor in self.ancestry(new):
-            if ancestor.version in before:
-                break
-            way_up.append(self._change(ancestor))
-        else:
+        current = self._current_or_none()
+        back: list[Diff] = []
+        forth: list[Diff] = []
+        left: SnapshotManifest | None = old
+        right: SnapshotManifest | None = new
+        while left is not None and right is not None and left.version != right.version:
+            # Of the two, the later one is no ancestor of the other.
+            if left.version > right.version:
+                back.append(self.change(left).inverted())
+                left = self._parent(left, current)
+            else:
+                forth.append(self.change(right))
+                right = self._parent(right, current)
+        if left is None or right is None:
             raise StoreError(f"{self}: {old.snapshot.name!r} and {new.snapshot.name!r} have no common ancestor")
         net = Diff.none()
-        for place, step in enumerate(self.ancestry(old)):
-            if place == before[ancestor.version]:
-                break
-            net = net.then(self._change(step).inverted())
-        for change in reversed(way_up):
-            net = net.then(change)
+        for step in [*back, *reversed(forth)]:
+            net = net.then(step)
         return net
 
 
-def _rows(manifest: Manifest) -> tuple[int, int]:
+def _hash_of_name(name: str) -> int:
+    return int.from_bytes(hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()[:8], "little")
+
+
+def _rows(manifest: Manifest) -> RowCounts:
     entities, relations = (
         sum(entry.labels.rows for entry in entries)
         for entries in (manifest.entity_segments, manifest.relation_segments)
     )
-    return entities, relations
+    return RowCounts(entities, relations)

@@ -7,7 +7,7 @@ is a part too; it names the blocks, so that versions share a base by naming one 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +15,9 @@ import pyarrow as pa
 
 from dkge_dist.store.columns import numbers_of, read_columns, write_columns
 from dkge_dist.store.manifest import PartEntry, TableEntry
-from dkge_dist.store.mapping import map_file, map_files
+from dkge_dist.store.mapping import forget_pages, map_file, map_files
 from dkge_dist.store.storage import Blob, Staging, Storage, StoreError
+from dkge_dist.store.verify import DamagedPartError, When, add_part, add_parts, open_part, verify_bytes, when_blocks
 from dkge_dist.types import ROW, Array
 
 MIN_BLOCK_ROWS, MAX_BLOCK_ROWS, BLOCKS = 64, 16_384, 256
@@ -41,28 +42,32 @@ def _zarr_json(parts: list[Blob], rows: int, dim: int, block: int) -> bytes:
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "/"}},
         "fill_value": 0.0,
         "codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
-        "attributes": {"parts": [list(part) for part in parts]},
+        "attributes": {"parts": [[value for value in part if value is not None] for part in parts]},
     }
     return json.dumps(content).encode()
 
 
 class BlockIndex:
-    """The blocks of a table's base. Checked when read: what is mapped by it has the size it needs."""
+    """The blocks of a table's base. Checked when read: what is mapped by it has the size it needs.
 
-    def __init__(self, storage: Storage, entry: TableEntry) -> None:
+    `when` says whether blocks are verified here; by default the environment says it.
+    """
+
+    def __init__(self, storage: Storage, entry: TableEntry, when: When | None = None) -> None:
         self.storage = storage
+        self.verifies = (when or when_blocks()) == "mapped"
         self.rows: int
         self.dim: int
         self.block: int
-        path = storage.part_path(entry.base.part)
+        path, data = open_part(storage, entry.base.part)
         try:
-            content = json.loads(path.read_bytes())
+            content = json.loads(data.tobytes())
             self.rows, self.dim = content["shape"]
             self.block = content["chunk_grid"]["configuration"]["chunk_shape"][0]
-            self.parts = [Blob(str(digest), int(size)) for digest, size in content["attributes"]["parts"]]
+            self.parts = [_block_of(*named) for named in content["attributes"]["parts"]]
             numbers = (self.rows, self.dim, self.block)
             sound = all(isinstance(number, int) and number >= 0 for number in numbers) and self.block * self.dim > 0
-        except (ValueError, KeyError, TypeError, IndexError, OverflowError):
+        except (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError):
             sound = False
         if not sound or len(self.parts) != -(-self.rows // self.block) or self.dim != entry.dim or entry.dim > MAX_DIM:
             raise StoreError(f"part {path} is no index of a table of dimension {entry.dim}")
@@ -80,26 +85,28 @@ class BlockIndex:
 
     def map(self, number: int) -> Array:
         """One block with its padding, read-only, over the mapped file."""
-        path = self.storage.part_path(self.parts[number])
-        return map_file(path, self.parts[number].size).view(VALUE).reshape(self.block, self.dim)
+        part = self.parts[number]
+        data = open_part(self.storage, part)[1] if self.verifies else map_file(self.storage.part_path(part), part.size)
+        return data.view(VALUE).reshape(self.block, self.dim)
+
+    def verify(self, path: Path, number: int, data: Array) -> None:
+        """Compare the bytes of a block with its checksum."""
+        verify_bytes(path, self.parts[number], data)
 
     def read_into(self, number: int, out: Array) -> None:
         """Copy the rows of one block to `out`."""
-        path = self.storage.part_path(self.parts[number])
-        with path.open("rb", buffering=0) as file:
-            whole = memoryview(out.reshape(-1).view(np.uint8).data)
-            at = 0
-            while at < len(whole):
-                got = file.readinto(whole[at:])
-                if not got:
-                    raise StoreError(f"part {path} is truncated")
-                at += got
+        out[:] = self.map(number)[: out.shape[0]]
+
+
+def _block_of(digest: str, size: int, checksum: str | None = None) -> Blob:
+    """A block as an index names it. Older stores have no checksums."""
+    return Blob(str(digest), int(size), None if checksum is None else str(checksum))
 
 
 def save_table(staging: Staging, values: Array, block: int) -> TableEntry:
     """Write all rows of a table."""
     rows, dim = values.shape
-    parts = [save_block(staging, values[first : first + block], block) for first in range(0, rows, block)]
+    parts = save_blocks(staging, (values[first : first + block] for first in range(0, rows, block)), block)
     return save_index(staging, parts, rows, dim, block)
 
 
@@ -109,15 +116,18 @@ def save_index(staging: Staging, parts: list[Blob], rows: int, dim: int, block: 
     return TableEntry(rows=rows, dim=dim, base=base, deltas=[])
 
 
-def save_block(staging: Staging, values: Array, block: int) -> Blob:
-    """Write one block; the last one is padded with zeros, as Zarr does."""
+def save_blocks(staging: Staging, some: Iterable[Array], block: int) -> list[Blob]:
+    """Write blocks; one that has fewer rows is padded with zeros, as Zarr does."""
 
-    def write(path: Path) -> None:
-        with path.open("wb") as file:
-            file.write(np.ascontiguousarray(values, VALUE).data)
-            file.write(bytes((block - values.shape[0]) * values.shape[1] * VALUE.itemsize))
+    def writing(values: Array) -> Callable[[Path], None]:
+        def write(path: Path) -> None:
+            with path.open("wb") as file:
+                file.write(np.ascontiguousarray(values, VALUE).data)
+                file.write(bytes((block - values.shape[0]) * values.shape[1] * VALUE.itemsize))
 
-    return staging.add(write)
+        return write
+
+    return add_parts(staging, [writing(values) for values in some])
 
 
 def save_bytes(staging: Staging, data: bytes, rows: int) -> PartEntry:
@@ -126,8 +136,7 @@ def save_bytes(staging: Staging, data: bytes, rows: int) -> PartEntry:
     def write(path: Path) -> None:
         path.write_bytes(data)
 
-    part = staging.add(write)
-    return PartEntry(digest=part.digest, size=part.size, rows=rows)
+    return PartEntry.of(add_part(staging, write), rows)
 
 
 def save_delta(staging: Staging, rows: Array, values: Array) -> PartEntry:
@@ -135,18 +144,16 @@ def save_delta(staging: Staging, rows: Array, values: Array) -> PartEntry:
     dim = values.shape[1]
     flat = pa.array(np.ascontiguousarray(values, VALUE).reshape(-1))
     columns = {"row": rows.astype(ROW), "value": pa.FixedSizeListArray.from_arrays(flat, dim)}
-    part = staging.add(lambda path: write_columns(path, columns))
-    return PartEntry(digest=part.digest, size=part.size, rows=rows.shape[0])
+    return PartEntry.of(add_part(staging, lambda path: write_columns(path, columns)), rows.shape[0])
 
 
 def load_delta(storage: Storage, entry: TableEntry, part: PartEntry) -> tuple[Array, Array]:
     """The rows of a delta and their values, over the mapped file. Checked: a table of this size has these rows."""
-    path = storage.part_path(part.part)
     types = {"row": pa.int32(), "value": pa.list_(pa.float32(), entry.dim)}
-    rows_column, value_column = read_columns(path, types, part.rows)
+    rows_column, value_column = read_columns(storage, part, types)
     rows = numbers_of(rows_column)
     if rows.shape[0] and (rows[0] < 0 or rows[-1] >= entry.rows or (np.diff(rows) <= 0).any()):
-        raise StoreError(f"part {path} is damaged: its rows are not those of a table of {entry.rows}")
+        raise StoreError(f"part {part.digest} is damaged: its rows are not those of a table of {entry.rows}")
     values = numbers_of(value_column.flatten()).reshape(-1, entry.dim)
     return rows, values
 
@@ -199,21 +206,38 @@ class StoredTable:
 def blocks(storage: Storage, entry: TableEntry, numbers: Iterable[int] | None = None) -> Iterator[tuple[int, Array]]:
     """A table (or only the blocks `numbers`) as (first row, vectors), without ever holding all of it."""
     table = StoredTable(storage, entry)
-    for number in range(table.count) if numbers is None else numbers:
+    wanted = range(table.count) if numbers is None else list(numbers)
+    storage.fetch(table.index.parts[number] for number in wanted if number < len(table.index.parts))
+    for number in wanted:
         yield number * table.index.block, table.rows(number)
 
 
-def load_table(storage: Storage, entry: TableEntry, rows: int | None = None) -> Array:
+def load_table(
+    storage: Storage, entry: TableEntry, rows: int | None = None, when: When | None = None, will_scan: bool = False
+) -> Array:
     """All rows of a table, writable; with at least `rows` rows, zeros where the table has none.
 
-    Mapped where blocks are whole pages: what is never looked at is never read, and what is written stays in memory.
+    Mapped where blocks are whole pages: what is written stays in memory, and what is only read is shared with the page
+    cache. Verifying looks at every page; they stay mapped if the caller `will_scan` them. `when` as for `BlockIndex`.
     """
-    index = BlockIndex(storage, entry)  # Before anything is allocated: it refuses impossible shapes.
+    index = BlockIndex(storage, entry, when)  # Before anything is allocated: it refuses impossible shapes.
     shape = (max(rows or 0, entry.rows), entry.dim)
     # The last block is padded, and its padding does not count.
     full = index.rows // index.block
+    storage.fetch([*index.parts, *(part.part for part in entry.deltas)])
     files = [storage.part_path(part) for part in index.parts[:full]]
-    mapped = map_files(files, index.block * entry.dim * VALUE.itemsize, shape[0] * shape[1] * VALUE.itemsize)
+    size = index.block * entry.dim * VALUE.itemsize
+    mapped = map_files(files, size, shape[0] * shape[1] * VALUE.itemsize)
+    if mapped is not None and index.verifies:
+        for number, path in enumerate(files):
+            try:
+                index.verify(path, number, mapped[number * size : (number + 1) * size])
+            except DamagedPartError:
+                if not storage.drop_copy(index.parts[number]):
+                    raise
+                return load_table(storage, entry, rows, when, will_scan)
+        if not will_scan:
+            forget_pages(mapped[: full * size])
     values = np.zeros(shape, VALUE) if mapped is None else mapped.view(VALUE).reshape(shape)
     for number in range(0 if mapped is None else full, len(index.parts)):
         index.read_into(number, values[number * index.block : min((number + 1) * index.block, index.rows)])
@@ -226,4 +250,4 @@ def load_table(storage: Storage, entry: TableEntry, rows: int | None = None) -> 
 def table_parts(storage: Storage, entry: TableEntry) -> Iterator[PartEntry]:
     """The blocks that a table's index names."""
     for part in BlockIndex(storage, entry).parts:
-        yield PartEntry(digest=part.digest, size=part.size, rows=0)
+        yield PartEntry.of(part, 0)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from dkge_dist.files import read_regular
 from dkge_dist.store import locks
 from dkge_dist.types import DkgeError
 
@@ -26,11 +27,15 @@ class Training:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
+    def checkpoints(self, block_rows: int) -> Path:
+        """Where its checkpoints are; files hold whole tables, whatever the blocks."""
+        return self.folder
+
     @property
     def snapshot(self) -> int | None:
         """The version of the snapshot that is learnt here, if the training came to say so."""
         with suppress(OSError, ValueError):
-            return int((self.folder / SNAPSHOT).read_text(encoding="utf-8"))
+            return int(read_regular(self.folder / SNAPSHOT))
         return None
 
     def is_abandoned(self, before: float) -> bool:
@@ -50,15 +55,8 @@ class Training:
     @contextmanager
     def _unheld(self, before: float) -> Iterator[bool]:
         """Whether the folder is abandoned, which stays so meanwhile."""
-        with ExitStack() as stack:
-            is_held = False
-            try:
-                stack.enter_context(locks.hold_existing(self.folder / LOCK))
-            except FileNotFoundError:
-                pass  # No process came to hold it. Making a lock would make the folder a young one.
-            except (locks.LockHeldError, locks.LockRemovedError):
-                is_held = True
-            yield not is_held and self.folder.stat().st_mtime < before
+        with locks.unheld(self.folder / LOCK) as is_idle:
+            yield is_idle and self.folder.stat().st_mtime < before
 
     def remove(self) -> None:
         """Remove the folder: the training is done."""

@@ -6,7 +6,6 @@ Shapes: Q queries, D dimensions.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -15,7 +14,7 @@ from dkge_dist.kernels.ranks import FilteredCandidates, count_closer, distances_
 from dkge_dist.store.manifest import PartEntry, TableEntry
 from dkge_dist.store.storage import Staging, Storage
 from dkge_dist.store.tables import load_table, save_delta, save_table
-from dkge_dist.tables.checkpoint import Span, create_files, read_rows, write_rows
+from dkge_dist.tables.checkpoint import CheckpointFolder, Span, create_files, read_rows, write_rows
 from dkge_dist.tables.initializer import RowInitializer
 from dkge_dist.tables.nearest import Nearest, nearest
 from dkge_dist.tables.shard import Optimizer, Shard
@@ -79,10 +78,10 @@ class Table(Protocol):
     def nearest(self, query_QD: Array, candidates: Array, top: int) -> Nearest:
         """The `top` candidates (ascending rows) nearest to each query, best first; among equals the smaller row."""
 
-    def save_checkpoint(self, folder: Path) -> None:
+    def save_checkpoint(self, folder: CheckpointFolder) -> None:
         """Write the trained fields and their optimizer state into an empty folder."""
 
-    def load_checkpoint(self, folder: Path) -> None:
+    def load_checkpoint(self, folder: CheckpointFolder) -> None:
         """Load what `save_checkpoint` wrote."""
 
     def save(self, staging: Staging, block_rows: int) -> dict[Field, TableEntry]:
@@ -122,7 +121,8 @@ class LocalTable:
         cls, storage: Storage, entries: Mapping[Field, TableEntry], rows: int = 0, fields: Iterable[Field] = Field
     ) -> LocalTable:
         """Some fields of a stored model, with room for `rows` rows."""
-        return cls(Shard({field: load_table(storage, entries[field], rows) for field in fields}))
+        # Ranks and answers go over all joint vectors; of the others an update needs those of its change.
+        return cls(Shard({f: load_table(storage, entries[f], rows, will_scan=f is Field.JOINT) for f in fields}))
 
     @property
     def rows(self) -> int:
@@ -179,12 +179,12 @@ class LocalTable:
         """The `top` candidates nearest to each query."""
         return nearest(query_QD, self.shard.values[Field.JOINT], candidates, top)
 
-    def save_checkpoint(self, folder: Path) -> None:
+    def save_checkpoint(self, folder: CheckpointFolder) -> None:
         """Write the trained fields and their optimizer state into an empty folder."""
         create_files(folder, self.rows, self.dim)
         write_rows(folder, self.shard, [Span(0, 0, self.rows)])
 
-    def load_checkpoint(self, folder: Path) -> None:
+    def load_checkpoint(self, folder: CheckpointFolder) -> None:
         """Load what `save_checkpoint` wrote."""
         read_rows(folder, self.shard, [Span(0, 0, self.rows)], self.rows)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load
+from safetensors.torch import save as to_bytes
 
 from dkge_dist.learning.contexts import ObjectBatch
 from dkge_dist.learning.encode import ObjectSource, TrainedObjects
@@ -15,6 +15,7 @@ from dkge_dist.learning.prefetch import PreparedBatch
 from dkge_dist.learning.step import DenseParameters, Loss, Step
 from dkge_dist.model.dkge import Dkge
 from dkge_dist.runtime import Communicator
+from dkge_dist.tables.checkpoint import CheckpointFolder
 from dkge_dist.tables.shard import Optimizer
 from dkge_dist.tables.table import Tables
 from dkge_dist.types import Array, Field
@@ -75,26 +76,27 @@ class Learner:
         """Dense parameters by name."""
         return {name: value.detach().cpu().numpy() for name, value in self.model.state_dict().items()}
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: CheckpointFolder) -> None:
         """Write everything that a later `load` needs to go on as if nothing had happened."""
         parameters = {name: value.detach().cpu() for name, value in self.model.state_dict().items()}
-        save_file(parameters, folder / DENSE)
+        # Not by `save_file`: of a full disk it raises an error of its own, without a file name.
+        (folder / DENSE).write_bytes(to_bytes(parameters))
         state = {
             f"{number}.{name}": value
             for number, values in self.dense.state_dict()["state"].items()
             for name, value in values.items()
             if isinstance(value, torch.Tensor)
         }
-        save_file({name: value.detach().cpu().contiguous() for name, value in state.items()}, folder / DENSE_STATE)
+        compact = {name: value.detach().cpu().contiguous() for name, value in state.items()}
+        (folder / DENSE_STATE).write_bytes(to_bytes(compact))
         for name, table in self.tables._asdict().items():
-            (folder / name).mkdir()
             table.save_checkpoint(folder / name)
 
-    def load(self, folder: Path) -> None:
+    def load(self, folder: CheckpointFolder) -> None:
         """Load what `save` wrote."""
-        self.model.load_state_dict(load_file(folder / DENSE))
+        self.model.load_state_dict(load((folder / DENSE).read_bytes()))
         state = self.dense.state_dict()
-        for key, value in load_file(folder / DENSE_STATE).items():
+        for key, value in load((folder / DENSE_STATE).read_bytes()).items():
             number, _, name = key.partition(".")
             state["state"].setdefault(int(number), {})[name] = value
         self.dense.load_state_dict(state)

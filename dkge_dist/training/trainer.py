@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import asdict, fields, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,8 @@ from dkge_dist.learning.early_stopping import EarlyStopping, Metrics
 from dkge_dist.learning.prefetch import Prefetcher, PreparedBatch, ShuffledOrder
 from dkge_dist.learning.step import NotFiniteError
 from dkge_dist.runtime import Communicator
-from dkge_dist.tables.checkpoint import DamagedCheckpointError
+from dkge_dist.store.storage import MissingError
+from dkge_dist.tables.checkpoint import CheckpointFolder, DamagedCheckpointError
 from dkge_dist.training.checkpoints import Checkpoints, Line
 from dkge_dist.training.learner import Learner, Rates
 from dkge_dist.training.progress import DivergedError, StoppedError, TrainProgress
@@ -30,6 +30,7 @@ from dkge_dist.types import ROW
 
 DIVERGED = 3.0
 """An epoch whose loss is this many times that of the first one (or the margin) will not recover."""
+DAMAGED = (DamagedCheckpointError, MissingError, SafetensorError)
 LEAST_RATE = 0.01
 """Share of the learning rate that a schedule ends at."""
 
@@ -80,10 +81,10 @@ class Trainer:
         self._load(folder)
         return TrainProgress(**values)
 
-    def _load(self, folder: Path) -> None:
+    def _load(self, folder: CheckpointFolder) -> None:
         try:
             self.learner.load(folder)
-        except (DamagedCheckpointError, OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        except (*DAMAGED, OSError, ValueError, KeyError, RuntimeError) as error:
             raise self.checkpoints.damaged(folder, error) from None
 
     def _finished(self, progress: TrainProgress) -> bool:

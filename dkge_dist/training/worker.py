@@ -18,6 +18,7 @@ from dkge_dist.learning.machine import use_machine
 from dkge_dist.learning.step import Loss
 from dkge_dist.model.dkge import Dkge
 from dkge_dist.runtime import Communicator, WorkerSpec
+from dkge_dist.tables.checkpoint import CheckpointFolder
 from dkge_dist.tables.initializer import RowInitializer
 from dkge_dist.tables.table import Tables
 from dkge_dist.training.checkpoints import Checkpoints
@@ -29,7 +30,7 @@ from dkge_dist.types import Array, Triples
 
 @dataclass(frozen=True)
 class TrainJob:
-    """What all workers of a training are given. Checkpoints are in `folder`.
+    """What all workers of a training are given. Checkpoints are in `folder`, which all of them reach.
 
     `validation` are the triples that stop it, ranked by vectors alone: evidence stays as it is and would hide how they
     get better. `offsets` are what evidence says of the train triples. `form` is that of contexts; None is what the
@@ -38,7 +39,7 @@ class TrainJob:
 
     graph: TrainingGraph
     settings: Settings
-    folder: Path
+    folder: CheckpointFolder
     validation: Triples
     offsets: EvidenceOffsets | None = None
     form: Form | None = None
@@ -53,8 +54,8 @@ class TrainResult:
     facts: dict[str, Any]
 
 
-def train_spec(job: TrainJob, block_rows: int) -> WorkerSpec:
-    """A training for a runtime to run."""
+def train_spec(job: TrainJob, block_rows: int, notes: Path) -> WorkerSpec:
+    """A training for a runtime to run; `notes` is a folder of this machine."""
     settings, graph = job.settings, job.graph
     start = (settings.model.dim, settings.train.init_scale)
     return WorkerSpec(
@@ -65,7 +66,7 @@ def train_spec(job: TrainJob, block_rows: int) -> WorkerSpec:
         block_rows,
         settings.threads,
         settings.device,
-        job.folder,
+        notes,
     )
 
 

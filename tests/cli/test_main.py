@@ -234,3 +234,53 @@ class TestText:
         missing = dkge("ingest", tmp_path / "store", tmp_path / os.fsdecode(b"\xff.tsv"), "--json")
         assert missing.code == 1
         assert missing.json["error"].endswith("\udcff.tsv: no such file or folder")
+
+
+AT_THE_START = """
+import importlib.abc, os, signal, sys
+
+class Interrupt(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == MODULE:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupt())
+from dkge_dist.cli.main import main
+sys.argv = ["dkge", "log", "nowhere"]
+main()
+"""
+
+
+@pytest.mark.parametrize("module", ["typer", "dkge_dist.cli.commands_graph", "numpy", "dkge_dist.api", "pyarrow"])
+def test_an_interrupt_during_the_start_is_a_message(module: str) -> None:
+    script = f"MODULE = {module!r}{AT_THE_START}"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stderr == "dkge: interrupted\n"
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["ingest", "{store}", "{pipe}"],
+        ["ingest", "{store}", "{pipe}", "--format", "parquet"],
+        ["nightly", "{store}", "{pipe}"],
+        ["train", "{store}", "--config", "{pipe}"],
+        ["answer", "{store}", "--batch", "{pipe}"],
+        ["evaluate", "{store}", "--triples", "{pipe}"],
+    ],
+)
+def test_a_pipe_is_refused_at_once(copy: Path, tmp_path: Path, words: list[str], run: Run) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    ended = run(*(word.format(store=copy, pipe=tmp_path / "pipe") for word in words))
+    assert ended.code in (1, 2)
+    assert f"{tmp_path / 'pipe'}: a pipe cannot be read, give a file" in ended.stderr
+
+
+@pytest.mark.parametrize("name", ["store.json", "versions/00000002.json"])
+def test_a_pipe_in_a_store_is_refused_at_once(copy: Path, name: str, run: Run) -> None:
+    (copy / name).unlink()
+    os.mkfifo(copy / name)
+    ended = run("log", copy)
+    assert ended.code == 1
+    assert f"{copy / name}: a pipe cannot be read" in ended.stderr

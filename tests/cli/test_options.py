@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from dkge_dist import api
-from dkge_dist.cli.main import app
+from dkge_dist.cli.app import app
 from tests.cli.running import Run, dkge
 
 COMMANDS: dict[str, dict[str, Any]] = {

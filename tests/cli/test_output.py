@@ -6,6 +6,7 @@ import io
 import json
 import os
 import signal
+import subprocess
 import sys
 from typing import Any
 
@@ -133,3 +134,24 @@ def test_a_warning_in_a_report_is_told_on_stderr(as_json: bool, capsys: pytest.C
     out, err = capsys.readouterr()
     assert out == ('{"version": 3, "warning": "look here"}\n' if as_json else "3\n")
     assert err == "dkge: look here\n"
+
+
+STOPPING = """
+import os, signal, sys, time
+from dkge_dist.cli.output import stop_requested
+
+with stop_requested() as stop:
+    os.kill(os.getpid(), getattr(signal, sys.argv[1]))
+    assert stop()
+    print("asked", flush=True)
+    if sys.argv[2] == "SIGTERM":
+        os.kill(os.getpid(), signal.SIGTERM)
+        print("not reached")
+"""
+
+
+@pytest.mark.parametrize("first", ["SIGINT", "SIGTERM"])
+def test_a_second_sigterm_ends_the_process_at_once(first: str) -> None:
+    command = [sys.executable, "-c", STOPPING, first, "SIGTERM"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (-signal.SIGTERM, "asked\n")

@@ -10,13 +10,15 @@ import pytest
 
 from dkge_dist.cluster.server import ShardServer
 from dkge_dist.store.storage import open_storage
-from dkge_dist.store.tables import load_table, save_delta, save_index, save_table
+from dkge_dist.store.tables import BlockIndex, load_table, save_delta, save_index, save_table
+from dkge_dist.store.verify import DamagedPartError
 from dkge_dist.tables.checkpoint import create_files
 from dkge_dist.tables.plan import ShardPlan
 from dkge_dist.tables.shard import Shard
 from dkge_dist.tables.table import LocalTable
 from dkge_dist.types import ROW, TRAINED, DkgeError, Field
 from tests.cluster.twins import everything, gradients_of_shard, local, rows_of_shard, servers, stored
+from tests.store.damage import flipped
 from tests.tables.rows import ADAGRAD, BLOCK, DIM, ROWS, START, Pushed, assert_same_rows, random_gradients, random_rows
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -61,6 +63,20 @@ def test_some_fields_alone_are_held(tmp_path: Path) -> None:
     made = servers(3, content=stored(tmp_path, values))
     assert_same_rows(everything(made, (Field.JOINT,)), values)
     assert sum(server.stats()["bytes_held"] for server in made) == values[Field.JOINT].nbytes
+
+
+def test_shards_verify_the_blocks_that_they_own(tmp_path: Path) -> None:
+    content = stored(tmp_path, {Field.JOINT: np.random.default_rng(1).random((ROWS, DIM), np.float32)})
+    storage = open_storage(str(tmp_path))
+    part = BlockIndex(storage, content.tables[Field.JOINT]).parts[2]
+    flipped(storage.part_path(part), 99)
+    for number in range(3):
+        server = ShardServer(number, ShardPlan(ROWS, BLOCK, 3))
+        if number != 2:
+            server.open("now", 1, content)
+            continue
+        with pytest.raises(DamagedPartError, match=part.digest):
+            server.open("now", 1, content)
 
 
 def test_store_with_other_blocks_is_not_misread(tmp_path: Path) -> None:

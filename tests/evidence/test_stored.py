@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dkge_dist.evidence.stored import evidence_of, to_arrays, weights_of
+from dkge_dist.evidence.stored import counts_of, evidence_of, paths_of, to_arrays, weights_of
 from dkge_dist.types import DkgeError
 from tests.evidence.building import every_pair, scored
 from tests.strategies import RandomGraph
@@ -32,3 +32,16 @@ def test_weights_of_another_program_are_refused(name: str) -> None:
     arrays[name] = arrays[name][..., 1:]
     with pytest.raises(DkgeError, match="not of this program"):
         weights_of(arrays)
+
+
+@pytest.mark.parametrize("name", ["counts.joint", "counts.loops", "paths.total", "paths.codes"])
+def test_counts_that_do_not_fit_are_refused(name: str) -> None:
+    """Kernels look them up without a check."""
+    arrays = to_arrays(scored(TRIPLES, 9, 3))
+    read = counts_of if name.startswith("counts") else paths_of
+    read(arrays)
+    for wrong in (arrays[name][:-1], arrays[name].astype(float), arrays[name][:, None]):
+        with pytest.raises(DkgeError, match=r"evidence whose \w+ .* not of this program"):
+            read({**arrays, name: wrong})
+    with pytest.raises(DkgeError, match=f"evidence without {name}"):
+        read({key: array for key, array in arrays.items() if key != name})

@@ -18,11 +18,11 @@ from dkge_dist.jobs.drift import (
     baseline_after,
     decide,
     drift_of_nights,
-    lineage,
     load_ranked,
     mrr_drop,
     nights_since_training,
 )
+from dkge_dist.store.history import lineage
 from dkge_dist.store.store import Store
 from tests.jobs.building import write_night
 

@@ -92,3 +92,30 @@ def test_empty_table_finds_nothing() -> None:
     out = np.full(2, -1, ROW)
     lookup(queries(["a", ""]), empty, 0, out)
     assert out.tolist() == [-1, -1]
+
+
+@given(texts, st.data())
+def test_tables_that_can_be_searched_are_sound(labels: list[str], data: st.DataObject) -> None:
+    given = GrowingTable(0)
+    given.insert(queries(labels), np.full(len(labels), -1, ROW))
+    table = given.table
+    assert kernels.is_sound(table)
+    slots = table.slots.copy()
+    where = data.draw(st.integers(0, slots.shape[0] - 1))
+    slots[where] = data.draw(st.one_of(st.integers(0, given.count + 1), st.integers(0, 2**32 - 1)))
+    # As many slots are taken as there are rows, and each leads to a row.
+    sound = np.count_nonzero(slots) == given.count and slots.max(initial=0) <= given.count
+    assert kernels.is_sound(table._replace(slots=slots)) == sound
+    offset = table.offset.copy()
+    where = data.draw(st.integers(0, given.count))
+    offset[where] = data.draw(st.one_of(st.integers(-1, table.data.shape[0] + 1), st.integers(-(2**63), 2**63 - 1)))
+    sound = offset[0] >= 0 and offset[-1] <= table.data.shape[0] and (offset[1:] >= offset[:-1]).all()
+    assert kernels.is_sound(table._replace(offset=offset)) == sound
+
+
+def test_tables_without_a_free_slot_are_not_sound() -> None:
+    """A search would not end."""
+    table = LabelTable(np.zeros(4, np.uint8), np.arange(5), np.zeros(4, np.uint64), np.arange(1, 5, dtype=np.uint32))
+    assert not kernels.is_sound(table)
+    assert not kernels.is_sound(table._replace(slots=np.zeros(16, np.uint32)))
+    assert not kernels.is_sound(table._replace(offset=np.arange(4)))

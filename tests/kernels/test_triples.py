@@ -72,3 +72,12 @@ def test_empty_sets() -> None:
     assert kernels.canonical(nothing).count == 0
     assert kernels.differences(nothing, nothing)[0].count == 0
     assert kernels.apply_change(nothing, nothing, nothing).count == 0
+
+
+@given(triple_lists, st.integers(0, 13), st.integers(0, 4))
+def test_the_first_unsound_triple_is_found(triples: list[Triple], entities: int, relations: int) -> None:
+    for some in (triples, reference.canonical(triples)):
+        expected = reference.first_unsound(some, entities, relations)
+        assert kernels.first_unsound(to_triples(some), entities, relations) == expected
+    assert kernels.first_unsound(to_triples(reference.canonical(triples)), 13, 4) == -1
+    assert kernels.first_unsound(to_triples([(-1, 0, 0)]), 13, 4) == 0

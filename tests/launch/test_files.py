@@ -63,7 +63,7 @@ class TestClusterYaml:
             if "ray start" in command
         ]
         assert len(starts) == 2
-        assert all(command.startswith("export RAY_AUTH_MODE=token;") for command in starts)
+        assert all(command.startswith("export RAY_AUTH_MODE=token ") for command in starts)
         assert "--head" in starts[0] and "--dashboard-host=127.0.0.1" in starts[0].split()
 
     def test_ray_submit_runs_the_installed_python(self) -> None:

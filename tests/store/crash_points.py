@@ -28,7 +28,7 @@ STEPS = {
     "fsync parts",
     "fsync versions",
     "link versions",
-    "unlink versions",
+    "unlink the store",
     "rmdir staging",
 }
 """Everything that publishing does, in this order: a part is written, made durable, put in place and its folder made

@@ -187,6 +187,23 @@ class TestClear:
         assert not part.exists() and not folder.exists()
         assert_sound(store)
 
+    def test_a_short_grace_is_refused_while_a_writer_is_at_work(self, store: Path) -> None:
+        opened = Store.open(store)
+        with opened.storage.staging() as staging:
+            part = staging.add(lambda path: path.write_bytes(b"not published yet") and None)
+            before = listing(store)
+            for dry_run in (True, False):
+                with pytest.raises(
+                    StoreError, match=r"a writer is at work since .* UTC, longer than the grace period of 0"
+                ):
+                    api.gc(store, keep=1, dry_run=dry_run, grace_hours=0)
+            assert listing(store) == before
+            assert api.gc(store, keep=1, grace_hours=1)["cleared_versions"] == [2, 4]
+            opened.storage.verify(part)
+            with pytest.raises(StoreError, match="longer than the grace period of 24 hours"):
+                clear(opened, 1, DAY, dry_run=False, clock=lambda: time.time() + 2 * DAY)
+        assert api.gc(store, keep=1, grace_hours=0)["parts"] > 0
+
     def test_young_parts_of_cleared_versions_go_later(self, store: Path) -> None:
         first = api.gc(store, keep=1, grace_hours=24)
         assert first["cleared_versions"] == [2, 4]
@@ -204,7 +221,7 @@ class TestClear:
         assert listing(store) == before
 
     def test_files_that_killed_writers_left(self, store: Path) -> None:
-        left = [store / ".store.json.0123456789abcdef", store / "versions" / ".00000007.json.0123456789abcdef"]
+        left = [store / ".store.json.0123456789abcdef", store / ".00000007.json.0123456789abcdef"]
         for path in left:
             path.write_bytes(b"half")
         assert clear(Store.open(store), 6, DAY, dry_run=False).parts == 0

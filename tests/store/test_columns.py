@@ -10,63 +10,75 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dkge_dist.store.columns import numbers_of, read_columns, read_numbers, write_columns
-from dkge_dist.store.storage import StoreError
+from dkge_dist.store.columns import numbers_of, read_columns, read_numbers
+from dkge_dist.store.manifest import PartEntry
+from dkge_dist.store.parts import add_part
+from dkge_dist.store.storage import Storage, StoreError, open_storage
+from dkge_dist.store.tables import save_bytes
 
 TYPES = {"row": pa.int32(), "split": pa.int8()}
 
 
 @pytest.fixture
-def path(tmp_path: Path) -> Path:
-    write_columns(tmp_path / "part", {"row": np.arange(10, dtype=np.int32), "split": np.zeros(10, np.int8)})
-    return tmp_path / "part"
+def storage(tmp_path: Path) -> Storage:
+    return open_storage(tmp_path)
+
+
+@pytest.fixture
+def part(storage: Storage) -> PartEntry:
+    with storage.staging() as staging:
+        return add_part(staging, {"row": np.arange(10, dtype=np.int32), "split": np.zeros(10, np.int8)})
 
 
 @pytest.mark.parametrize("count", [0, 1, 10_000])
-def test_numbers_come_back_read_only(tmp_path: Path, count: int) -> None:
+def test_numbers_come_back_read_only(storage: Storage, count: int) -> None:
     written = {"row": np.arange(count, dtype=np.int32)[::-1], "split": np.ones(count, np.int8)}
-    write_columns(tmp_path / "part", written)
-    found = read_numbers(tmp_path / "part", TYPES, count)
-    for column, expected in zip(found, written.values(), strict=True):
+    with storage.staging() as staging:
+        part = add_part(staging, written)
+    for column, expected in zip(read_numbers(storage, part, TYPES), written.values(), strict=True):
         assert np.array_equal(column, expected)
         assert column.dtype == expected.dtype
         assert not column.flags.writeable
 
 
-def test_labels_come_back(tmp_path: Path) -> None:
+def test_labels_come_back(storage: Storage) -> None:
     labels = pa.array(["", "é", "a\tb\n", "x" * 10_000], pa.large_string())
-    write_columns(tmp_path / "part", {"label": labels})
-    (found,) = read_columns(tmp_path / "part", {"label": pa.large_string()})
+    with storage.staging() as staging:
+        part = add_part(staging, {"label": labels})
+    (found,) = read_columns(storage, part, {"label": pa.large_string()})
     assert found.equals(labels)
 
 
 @pytest.mark.parametrize(
     "types", [{"row": pa.int32()}, {**TYPES, "more": pa.int8()}, {"row": pa.int64(), "split": pa.int8()}]
 )
-def test_other_columns_are_refused(path: Path, types: dict[str, pa.DataType]) -> None:
-    with pytest.raises(StoreError, match=f"part {path} holds columns .* instead of"):
-        read_numbers(path, types)
+def test_other_columns_are_refused(storage: Storage, part: PartEntry, types: dict[str, pa.DataType]) -> None:
+    with pytest.raises(StoreError, match=f"part .*{part.digest} holds columns .* instead of"):
+        read_numbers(storage, part, types)
 
 
-def test_another_number_of_rows_is_refused(path: Path) -> None:
-    with pytest.raises(StoreError, match=f"part {path} has 10 rows instead of 9"):
-        read_numbers(path, TYPES, 9)
+def test_another_number_of_rows_is_refused(storage: Storage, part: PartEntry) -> None:
+    with pytest.raises(StoreError, match=f"part .*{part.digest} has 10 rows instead of 9"):
+        read_numbers(storage, part.model_copy(update={"rows": 9}), TYPES)
 
 
 @pytest.mark.parametrize("data", [b"", b"ARROW1", bytes(1000)])
-def test_files_that_are_no_columns_are_refused(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
-    with pytest.raises(StoreError, match=f"part {path} is damaged"):
-        read_numbers(path, TYPES)
+def test_files_that_are_no_columns_are_refused(storage: Storage, data: bytes) -> None:
+    with storage.staging() as staging:
+        part = save_bytes(staging, data, 10)
+    with pytest.raises(StoreError, match=f"part .*{part.digest} is damaged"):
+        read_numbers(storage, part, TYPES)
 
 
-def test_several_batches_are_refused(tmp_path: Path) -> None:
+def test_several_batches_are_refused(storage: Storage, tmp_path: Path) -> None:
     batch = pa.record_batch([pa.array([1], pa.int32()), pa.array([0], pa.int8())], names=list(TYPES))
-    with pa.OSFile(str(tmp_path / "part"), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
+    with pa.OSFile(str(tmp_path / "file"), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
         writer.write_batch(batch)
+    with storage.staging() as staging:
+        part = save_bytes(staging, (tmp_path / "file").read_bytes(), 1)
     with pytest.raises(StoreError, match="holds columns"):
-        read_numbers(tmp_path / "part", TYPES)
+        read_numbers(storage, part, TYPES)
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.uint64, np.int64, np.float32, np.uint8])
@@ -84,12 +96,16 @@ def test_a_column_with_nulls_holds_no_numbers() -> None:
         numbers_of(pa.array([1, None, 3], pa.int32()))
 
 
-def test_reading_does_not_import_pandas(tmp_path: Path) -> None:
+def test_reading_does_not_import_pandas(storage: Storage) -> None:
     """It would take as long as answering a question."""
-    write_columns(tmp_path / "part", {"a": np.arange(4, dtype=np.int32)})
+    with storage.staging() as staging:
+        part = add_part(staging, {"row": np.arange(4, dtype=np.int32), "split": np.zeros(4, np.int8)})
     code = (
-        "import sys, pyarrow as pa; from pathlib import Path; from dkge_dist.store.columns import read_numbers\n"
-        f"print(read_numbers(Path({str(tmp_path / 'part')!r}), {{'a': pa.int32()}})[0].sum(), 'pandas' in sys.modules)"
+        "import sys, pyarrow as pa; from dkge_dist.store.columns import read_numbers; "
+        "from dkge_dist.store.manifest import PartEntry; from dkge_dist.store.storage import open_storage\n"
+        f"part = PartEntry.model_validate_json({part.model_dump_json()!r})\n"
+        f"columns = read_numbers(open_storage({str(storage)!r}), part, {{'row': pa.int32(), 'split': pa.int8()}})\n"
+        "print(columns[0].sum(), 'pandas' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.split() == ["6", "False"]

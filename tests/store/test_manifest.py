@@ -115,3 +115,9 @@ def test_every_part_of_a_manifest_is_named(with_model: Path) -> None:
         expected = digests(json.loads(data))
         assert len(expected) >= 9
         assert sorted(part.digest for part in parts_of(parse_manifest(data, ""))) == sorted(expected)
+
+
+@pytest.mark.parametrize("data", [b"[" * 100_000, b'{"a":' * 100_000])
+def test_deeply_nested_json_is_damage(data: bytes) -> None:
+    with pytest.raises(StoreError, match="somewhere: damaged"):
+        parse_manifest(data, "somewhere")

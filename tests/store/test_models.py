@@ -192,7 +192,7 @@ def test_an_update_is_refused_if_the_training_it_is_compared_with_was_cleared_aw
     assert api.gc(model, keep=1, grace_hours=0)["cleared_versions"] == [3]
     with pytest.raises(StoreError, match="version 3, which this model stands on, was cleared away meanwhile"):
         publish_model(Store.open(model), updated, 1.0, 2)
-    older = entry.model_copy(update={"parent": 2, "baseline": baseline.model_copy(update={"version": 1})})
+    older = entry.model_copy(update={"parent": 2, "baseline": BaselineEntry(version=1, validation=entry.dense)})
     assert publish_model(Store.open(model), older, 1.0, 2).model.baseline is not None
 
 

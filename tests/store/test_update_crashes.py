@@ -30,6 +30,7 @@ from tests.graphs import (
 )
 from tests.store.crash_points import STEPS
 from tests.store.nights import numbers, store_with_a_night
+from tests.store.ready_commands import ReadyCommands
 
 ROOT = Path(__file__).parents[2]
 
@@ -165,7 +166,7 @@ def test_a_full_disk_at_every_call_that_changes_it(with_a_night: Path, disturbed
         assert found in (old, new), report
         refused += found == old
         assert not (left / "staging").exists() or os.listdir(left / "staging") == [], report
-        assert [name for name in os.listdir(left / "versions") if name.startswith(".")] == []
+        assert [name for name in os.listdir(left) if name.startswith(".")] == []
     assert refused >= len(failed) - 4
     for report in failed[:: len(failed) // 3]:
         assert api.update(report["left"])["version"] == 4
@@ -212,65 +213,6 @@ def test_a_delta_that_is_gone_or_cut_short(store: Path) -> None:
     assert numbers(store) == old
     assert api.update(store)["version"] == 6
     assert_sound(store)
-
-
-READY_COMMANDS = """
-# Has everything imported and no thread running: a command that is asked for starts at once, as a process of its own.
-# In: a line with its words; out: its process. Any other line then asks for its exit code.
-import json, os, sys
-from dkge_dist import api
-from dkge_dist.cli.main import main
-
-def run(words):
-    nowhere = os.open(os.devnull, os.O_RDWR)
-    for stream in (0, 1, 2):
-        os.dup2(nowhere, stream)
-    sys.argv = ["dkge", *words]
-    code = 1
-    try:
-        main()
-    except SystemExit as ended:
-        code = ended.code or 0
-    finally:
-        os._exit(code)
-
-for line in sys.stdin:
-    child = os.fork()
-    if child == 0:
-        run(json.loads(line))
-    print(child, flush=True)
-    sys.stdin.readline()
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-"""
-
-
-class ReadyCommands:
-    """Commands that begin with their work: until its imports are done, a command touches nothing anyway."""
-
-    def __init__(self) -> None:
-        script = [sys.executable, "-c", READY_COMMANDS]
-        self.process = subprocess.Popen(script, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-
-    def start(self, *words: str) -> int:
-        return self._say(json.dumps(words))
-
-    def is_over(self, command: int) -> bool:
-        """Has it ended? It stays there until somebody asks how."""
-        return Path(f"/proc/{command}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-
-    def end(self) -> int:
-        """The exit code of the command, once it is over."""
-        return self._say("")
-
-    def _say(self, line: str) -> int:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(f"{line}\n")
-        self.process.stdin.flush()
-        return int(self.process.stdout.readline())
-
-    def close(self) -> None:
-        self.process.communicate()
 
 
 @pytest.mark.slow

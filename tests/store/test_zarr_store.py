@@ -305,7 +305,7 @@ def test_broken_indexes_are_named(updated: Path) -> None:
     store = Store.open(updated)
     path = store.storage.part_path(store.find_model().model.relations[Field.JOINT].base.part)
     path.write_bytes(b"x" * path.stat().st_size)
-    with pytest.raises(StoreError, match=f"part {path} is no index"):
+    with pytest.raises(StoreError, match=f"part {path} is damaged"):
         open_version(store)
 
 

@@ -116,7 +116,7 @@ def job_of(
 
 def tables_of(job: TrainJob) -> Tables:
     """At start values, as a runtime makes them."""
-    spec = train_spec(job, 64)
+    spec = train_spec(job, 64, job.folder)
     return Tables(LocalTable.initialized(spec.entities), LocalTable.initialized(spec.relations))
 
 

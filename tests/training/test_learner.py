@@ -9,9 +9,10 @@ import pytest
 
 from dkge_dist.learning.contexts import ObjectBatch
 from dkge_dist.learning.prefetch import PreparedBatch
+from dkge_dist.training.checkpoints import Checkpoints
 from dkge_dist.training.learner import Rates
 from dkge_dist.training.trainer import Trainer
-from dkge_dist.types import ROW, Field
+from dkge_dist.types import ROW, DkgeError, Field
 from tests.training.building import PAPER, same, state, trainer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -39,6 +40,24 @@ def test_a_loaded_learner_goes_on_as_the_saved_one(tmp_path: Path, words: list[s
     losses = [made.learner.learn(some_batch(made, 4), rates) for made in (one, other)]
     assert losses[0] == losses[1]
     assert same(state(other.learner), state(one.learner))
+
+
+@pytest.mark.parametrize("name", ["dense.safetensors", "dense-state.safetensors"])
+def test_a_full_disk_is_an_error_that_names_the_checkpoint(tmp_path: Path, name: str) -> None:
+    one = trainer(tmp_path / "one", [])
+    one.learner.learn(some_batch(one), Rates(0.1, 0.01))
+    checkpoints = Checkpoints(tmp_path / "saved")
+    checkpoints.save("last", one.learner.save, {"batch": 1})
+
+    def on_a_full_disk(folder: Path) -> None:
+        (folder / name).symlink_to("/dev/full")
+        one.learner.save(folder)
+
+    with pytest.raises(DkgeError, match="saved: checkpoint not saved: No space left on device; last-000000001 is kept"):
+        checkpoints.save("last", on_a_full_disk, {"batch": 2})
+    found = checkpoints.load("last")
+    assert found is not None
+    one.learner.load(found[0])
 
 
 def test_rates_are_those_of_rows_and_of_dense_parameters(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_joint_vectors_of_all_alive_are_materialised(tmp_path: Path) -> None:
 
 def test_start_values_follow_from_the_seed(tmp_path: Path) -> None:
     job = job_of(tmp_path, ["seed=9", "train.init_scale=0.5", "threads=1", "device=cpu"])
-    spec = train_spec(job, 128)
+    spec = train_spec(job, 128, job.folder)
     assert spec.function is train_worker
     assert spec.job is job
     assert (spec.block_rows, spec.threads, spec.device, spec.folder) == (128, 1, "cpu", tmp_path)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import re
 import secrets
 import socket
 from typing import NamedTuple
 
 from dkge_dist.cluster.transport import shared_memory
+from dkge_dist.types import UsageError
 
 CONNECT_SECONDS = 5.0
 """How long a machine may take to accept a connection, as when its packets are dropped."""
+
+
+PORTS = "DKGE_SHARD_PORTS"
+"""Environment variable of a node: the TCP ports that its shards may listen on, as in 20000-20099; else any."""
 
 
 class Address(NamedTuple):
@@ -32,7 +39,7 @@ class Address(NamedTuple):
 
 def listen(host: str) -> tuple[Address, list[tuple[socket.socket, str]]]:
     """A new address, and its listening sockets with their endpoints."""
-    tcp = socket.create_server((host, 0))
+    tcp = _listen_tcp(host)
     unix_name = ""
     if shared_memory.is_available():  # A name that begins with a zero byte leaves no file behind.
         unix_name = f"dkge-{secrets.token_hex(8)}"
@@ -45,6 +52,23 @@ def listen(host: str) -> tuple[Address, list[tuple[socket.socket, str]]]:
     if unix_name:
         listening.append((unix, address.unix_endpoint))
     return address, listening
+
+
+def _listen_tcp(host: str) -> socket.socket:
+    """On any port, or on the first free one of those that a firewall lets through."""
+    given = os.environ.get(PORTS, "")
+    if not given:
+        return socket.create_server((host, 0))
+    match = re.fullmatch(r"([0-9]{1,5})-([0-9]{1,5})", given, re.ASCII)
+    first, last = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 0 < first <= last < 1 << 16:
+        raise UsageError(f"{PORTS}={given}: give a range of ports, as in 20000-20099")
+    for port in range(first, last + 1):
+        try:
+            return socket.create_server((host, port))
+        except OSError as error:
+            refused = error
+    raise UsageError(f"{PORTS}={given}: none of these ports of {host} is free ({refused.strerror}); give more")
 
 
 def dial(address: Address) -> tuple[socket.socket, str]:

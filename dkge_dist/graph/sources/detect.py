@@ -121,8 +121,12 @@ def _content_lines(head: bytes) -> list[bytes]:
     return [line for line in head.split(b"\n") if line.strip()]
 
 
-# Subject and predicate, then whatever the object is, up to the dot. Between them blanks or tabs.
-_STATEMENT = re.compile(rb"\s*(?:<[^>]*>|_:\S+)\s*<[^>]*>\s*(?:<[^>]*>|_:\S+|\".*\"\S*)\s*\.\s*(?:#.*)?")
+# Subject and predicate, then whatever the object is, up to the dot. Between them blanks or tabs. What was matched is
+# never given up again (`*+`): otherwise a crafted line would take time that grows with the square of its length.
+_STATEMENT = re.compile(
+    rb"\s*+(?:<[^>]*+>|_:[^\s<]++)\s*+<[^>]*+>\s*+"
+    rb"(?:<[^>]*+>|_:[^\s.]++(?:\.++[^\s.]++)*+|\"(?:[^\"\\]|\\.)*+\"(?:@[\w-]++|\^\^<[^>]*+>)?+)\s*+\.\s*+(?:#.*+)?+"
+)
 
 
 def _looks_like_ntriples(lines: list[bytes]) -> bool:

@@ -8,19 +8,28 @@ import lzma
 import os
 import zlib
 from collections.abc import Iterator
-from io import BufferedIOBase, BufferedReader
+from io import BufferedIOBase, BufferedReader, RawIOBase
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from dkge_dist.files import open_regular
 from dkge_dist.graph.sources.base import Rejects, Source, SourceError
 from dkge_dist.types import Array
 
 CHUNK_BYTES = 16 << 20
 MAX_LINE_BYTES = 256 << 20
+READ_BYTES = 1 << 18
 UTF8_MARK = b"\xef\xbb\xbf"
+XZ_MAGIC, LZ4_MAGIC = b"\xfd7zXZ\x00", b"\x04\x22\x4d\x18"
+XZ_MEMORY = 1 << 29
+"""What a reader may need; `xz -9` makes files that need 65 MiB, and a crafted one could ask for 4 GiB."""
+LZ4_CHECKSUMS = 0b0001_0100
+"""In the flags of a frame: of its blocks, of its content."""
+XZ_CHECK = 0b1111
+"""In the flags of a stream: the kind of its checksum, 0 for none."""
 
 UNREADABLE = (EOFError, zlib.error, lzma.LZMAError, OSError, ValueError)
 """What the readers of compressed files raise when a file is damaged or ends too early."""
@@ -50,16 +59,12 @@ class LineChunk(NamedTuple):
 def open_raw(path: Path) -> BufferedReader:
     """Open `path` for reading, with errors that name it."""
     try:
-        file = path.open("rb")
+        # Not a pipe: detecting the format reads the beginning, which then has to be read again.
+        return open_regular(path)
     except FileNotFoundError:
         raise SourceError(f"{path}: no such file") from None
     except OSError as error:
         raise SourceError(f"{path}: {error.strerror}") from None
-    if not file.seekable():
-        # Detecting the format reads the beginning of the file, which then has to be read again.
-        file.close()
-        raise SourceError(f"{path}: a pipe cannot be read, give a file")
-    return file
 
 
 def decompressed(raw: BufferedReader) -> BufferedIOBase:
@@ -68,11 +73,72 @@ def decompressed(raw: BufferedReader) -> BufferedIOBase:
     raw.seek(0)
     if magic[:2] == b"\x1f\x8b":
         return gzip.GzipFile(fileobj=raw)
-    if magic == b"\xfd7zXZ\x00":
-        return lzma.LZMAFile(raw)
-    if magic[:4] == b"\x04\x22\x4d\x18":
+    if magic == XZ_MAGIC:
+        return BufferedReader(XzStreams(raw), CHUNK_BYTES)
+    if magic[:4] == LZ4_MAGIC:
         return pa.CompressedInputStream(raw, "lz4")  # type: ignore[no-any-return]
     return raw
+
+
+class XzStreams(RawIOBase):
+    """The content of one xz stream after the other. Python's own reader takes whatever follows the last for padding."""
+
+    def __init__(self, raw: BufferedReader) -> None:
+        self._raw = raw
+        self._decompressor: lzma.LZMADecompressor | None = None
+        self._unused = b""
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Some bytes of the content; 0 at its end."""
+        room = memoryview(buffer).cast("B")
+        while True:
+            if self._decompressor is None and not self._begin_stream():
+                return 0
+            assert self._decompressor is not None
+            fed = b""
+            if self._decompressor.needs_input:
+                fed = self._unused or self._raw.read1(READ_BYTES)
+                self._unused = b""
+                if not fed:
+                    raise EOFError("the file ends within an xz stream")
+            data = self._decompressor.decompress(fed, len(room))
+            if self._decompressor.eof:
+                self._unused, self._decompressor = self._decompressor.unused_data, None
+            if data:
+                room[: len(data)] = data
+                return len(data)
+
+    def _begin_stream(self) -> bool:
+        """Is there another stream? Zeros between them, four at a time, are padding."""
+        padding = 0
+        while True:
+            text = self._unused.lstrip(b"\x00")
+            padding += len(self._unused) - len(text)
+            self._unused = text
+            if len(text) >= len(XZ_MAGIC):
+                break
+            more = self._raw.read1(READ_BYTES)
+            if not more:
+                break
+            self._unused += more
+        if not self._unused.startswith(XZ_MAGIC) and (self._unused or padding % 4):
+            raise lzma.LZMAError("something else follows the end of an xz stream")
+        if self._unused:
+            self._decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY)
+        return bool(self._unused)
+
+
+def _has_checksum(raw: BufferedReader) -> bool:
+    """Would damage of a compressed file be noticed? In lz4 and xz a checksum is an option; gzip always has one."""
+    start = raw.read(8).ljust(8, b"\x00")
+    raw.seek(0)
+    if start[:4] == LZ4_MAGIC:
+        return bool(start[4] & LZ4_CHECKSUMS)
+    return start[:6] != XZ_MAGIC or bool(start[7] & XZ_CHECK)
 
 
 def only_file(names: list[Path]) -> Path | None:
@@ -97,6 +163,8 @@ def read_blocks(path: Path, source: Source) -> Iterator[bytes]:
     before = source.bytes_read
     with open_raw(path) as raw:
         written = _last_written(raw)
+        if not _has_checksum(raw):
+            source.counts["compressed files without a checksum: damage would not be noticed"] += 1
         stream = decompressed(raw)
         while True:
             pieces: list[bytes] = []

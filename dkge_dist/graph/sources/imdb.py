@@ -23,7 +23,7 @@ import numpy as np
 from dkge_dist.graph.labels import Labels
 from dkge_dist.graph.sources.base import Rejects, Source, SourceError, TripleBatch
 from dkge_dist.graph.sources.delimited import read_table
-from dkge_dist.graph.sources.files import UTF8_MARK, only_file, read_blocks
+from dkge_dist.graph.sources.files import MAX_LINE_BYTES, UTF8_MARK, only_file, read_blocks
 from dkge_dist.kernels.text import MAX_KEY_SLOTS, copy_fields, decimals, equal_to, key_slots, split_lists
 from dkge_dist.types import OFFSET, Array, UsageError
 
@@ -326,6 +326,8 @@ def _header(path: Path, source: Source) -> list[str]:
         line += block
         if b"\n" in block:
             break
+        if len(line) > MAX_LINE_BYTES:
+            raise SourceError(f"{path}:1: a line of over {MAX_LINE_BYTES >> 20} MiB")
     source.bytes_read = before
     text = line.partition(b"\n")[0].removeprefix(UTF8_MARK).decode("utf-8", "backslashreplace")
     return text.rstrip("\r").split("\t")

@@ -19,6 +19,11 @@ from dkge_dist.kernels.text import MAX_DECIMAL_DIGITS, NEWLINE, decimals, split_
 from dkge_dist.types import OFFSET, Array, Split
 
 TAB, CARRIAGE_RETURN, SPACE = 9, 13, 32
+BLANKS = " \t\r\v\f"
+"""What may stand around ids. Python strips more, such as \\x1c, which belongs to no number."""
+
+
+_TO_SPACES = str.maketrans(dict.fromkeys(BLANKS, " "))
 
 
 class OpenKeSource(Source):
@@ -101,7 +106,7 @@ class _Body:
         for chunk in read_line_chunks(self.path, source, rejects):
             if chunk.first_line == 1:
                 end = int(np.argmax(chunk.data == NEWLINE)) + 1
-                first = chunk.data[:end].tobytes().decode("utf-8").strip()
+                first = chunk.data[:end].tobytes().decode("utf-8").strip(BLANKS + "\n")
                 if not _is_number(first):
                     raise SourceError(f"{self.path}:1: expected a count, found {first[:80]!r}")
                 self.count = int(first)
@@ -135,8 +140,9 @@ def _read_labels(path: Path, chunk: LineChunk) -> _LabelLines:
         # Rare: an empty line, blanks around the id, or tabs in the label.
         line = chunk.data[begin:end].tobytes().decode("utf-8").removesuffix("\r")
         label, _, key = line.rpartition("\t")
-        if line.strip():
-            if not label or not _is_number(key.strip()):
+        key = key.strip(BLANKS)
+        if line.strip(BLANKS):
+            if not label or not _is_number(key):
                 raise SourceError(f"{path}:{chunk.first_line + i}: expected `label<TAB>id`, found {line[:200]!r}")
             start[i, 0], stop[i, 0] = begin, begin + len(label.encode("utf-8"))
             ids[i] = int(key)
@@ -155,7 +161,8 @@ def _read_ids(body: _Body, chunk: LineChunk, rejects: Rejects) -> tuple[Array, A
     body.lines += int(kept.sum())
     for i, begin, end in _lines_at(chunk, ~kept):
         line = chunk.data[begin:end].tobytes().decode("utf-8").removesuffix("\r")
-        keys = line.split()
+        keys = line.translate(_TO_SPACES).split(" ")
+        keys = [key for key in keys if key]
         number = chunk.first_line + i
         body.lines += bool(keys) or number in chunk.emptied
         if len(keys) == 3 and all(_is_number(key) for key in keys):

@@ -14,7 +14,15 @@ SCHEME = re.compile(r"([a-z][a-z0-9+.-]*)://")
 
 
 def open_storage(location: str | os.PathLike[str]) -> Storage:
-    """The storage at a location: the path of a folder. Nothing is made or read yet."""
-    if scheme := SCHEME.match(os.fspath(location)):
-        raise StoreError(f"{location}: there is no storage for {scheme[1]}:// locations; name a folder")
-    return LocalStorage(location)
+    """The storage at a location: the path of a folder, or `s3://bucket/prefix`. Nothing is made or read yet."""
+    scheme = SCHEME.match(os.fspath(location))
+    if scheme is None:
+        return LocalStorage(location)
+    if scheme[1] == "s3":
+        # Imported where it is used: a store in a folder needs none of it.
+        from dkge_dist.store.storage.bucket import BucketStorage
+
+        return BucketStorage(os.fspath(location))
+    raise StoreError(
+        f"{location}: there is no storage for {scheme[1]}:// locations; name a folder, or s3://bucket/prefix"
+    )

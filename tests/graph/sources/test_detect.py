@@ -310,3 +310,41 @@ def test_folder_with_two_kinds_of_train_files_is_refused(tmp_path: Path) -> None
         (tmp_path / name).write_text("a\tr\tb\n")
     with pytest.raises(SourceError, match=r"holds both train.parquet and train.tsv: say which with --format"):
         detect(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "<a> <b> " + '"' * 60_000,
+        "<a> <b> " + '" ' * 30_000,
+        "_:" + "a" * 60_000,
+        "_:" + "<" * 60_000,
+        "_:" + "a<" * 30_000,
+        "<a>" + " " * 60_000,
+        "<a> <b> _:" + "." * 60_000,
+        "<a> <b> _:" + "a." * 30_000 + " x",
+        "<a> <b> " + '"\\' * 30_000,
+        " " * 30_000 + "<" + " " * 30_000,
+    ],
+)
+def test_crafted_lines_take_linear_time(tmp_path: Path, line: str) -> None:
+    """Some took half a minute: how often a pattern tries again must not grow with the line."""
+    path = written(tmp_path / "crafted", line)
+    for _ in range(50):
+        with pytest.raises(SourceError, match="no format this program knows"):
+            detect(path)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "<a><b><c>.",
+        "_:a<b>_:c .",
+        "_:a.b <p> _:c.d.",
+        '\t<a>\t<b>\t"x \\" y"@en-GB . # comment',
+        '<a> <b> "1"^^<int>.',
+        '<a> <b> "".',
+    ],
+)
+def test_ways_to_write_a_statement(tmp_path: Path, line: str) -> None:
+    assert detect(written(tmp_path / "some", line + "\n")) == "ntriples"

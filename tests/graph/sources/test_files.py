@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import lzma
 import os
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -192,3 +193,65 @@ def test_text_of_a_line_ends_at_its_newline_or_where_it_is_very_long() -> None:
     given = np.frombuffer(data, np.uint8)
     assert (line_text(given, 0), line_text(given, 6)) == ("first", "second")
     assert line_text(given, 14) == "x" * 1000
+
+
+STREAM = lzma.compress(lines(GOOD).encode())
+
+
+@pytest.mark.parametrize(
+    "tail", [b"rubbish", b"\x00" * 3, b"\x00" * 8 + b"x", STREAM[:-1], STREAM[:4], b"\xfd7zXZ\x01"]
+)
+def test_bytes_after_an_xz_file_are_refused(tmp_path: Path, tail: bytes) -> None:
+    """Python's own reader takes them for padding."""
+    path = written(tmp_path / "graph.tsv.xz", STREAM + tail)
+    assert refusal(TsvSource(path)).startswith(f"{path}: damaged or truncated in line ")
+
+
+@pytest.mark.parametrize("padding", [0, 4, 400_000])
+@pytest.mark.parametrize("size", [1, 7, 1 << 18])
+def test_several_xz_streams_are_one_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, padding: int, size: int
+) -> None:
+    monkeypatch.setattr(files, "READ_BYTES", max(size, padding // 1000))
+    path = written(tmp_path / "graph.tsv.xz", STREAM + bytes(padding) + STREAM + bytes(padding))
+    assert triples(TsvSource(path)) == 2 * GOOD
+
+
+def test_large_xz_files_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "CHUNK_BYTES", 1000)
+    made = [(f"h{i}", "r", f"t{i}") for i in range(20_000)]
+    path = written(tmp_path / "graph.tsv.xz", lzma.compress(lines(made).encode()))
+    assert triples(TsvSource(path)) == made
+
+
+def test_an_xz_file_that_asks_for_gigabytes_of_memory_is_refused(tmp_path: Path) -> None:
+    filters = [{"id": lzma.FILTER_LZMA2, "dict_size": 1 << 26}]
+    monster = lzma.compress(lines(GOOD).encode(), filters=filters)
+    assert triples(TsvSource(written(tmp_path / "good.tsv.xz", monster))) == GOOD
+    # The size of the dictionary is a byte of the block's header, which has a checksum of its own.
+    block = bytearray(monster)
+    header = 12
+    size = (block[header] + 1) * 4
+    at = block.index(b"\x21\x01", header, header + size) + 2
+    block[at] = 40
+    block[header + size - 4 : header + size] = zlib.crc32(block[header : header + size - 4]).to_bytes(4, "little")
+    path = written(tmp_path / "graph.tsv.xz", bytes(block))
+    assert "emory" in refusal(TsvSource(path))
+
+
+NO_CHECKSUM = "compressed files without a checksum: damage would not be noticed"
+
+
+def test_files_without_a_checksum_are_counted(tmp_path: Path) -> None:
+    text = lines(GOOD).encode()
+    by_kind = {
+        "plain": text,
+        "gzip": gzip.compress(text),
+        "xz": STREAM,
+        "xz without": lzma.compress(text, check=lzma.CHECK_NONE),
+        "lz4 without": lz4(text),
+    }
+    for kind, content in by_kind.items():
+        one = source(tmp_path, content)
+        assert triples(one) == GOOD
+        assert one.counts[NO_CHECKSUM] == kind.endswith("without"), kind

@@ -210,3 +210,17 @@ def test_empty_file_is_an_empty_split(tmp_path: Path) -> None:
 
 def test_empty_vocabularies_have_no_triples(tmp_path: Path) -> None:
     assert triples(folder(tmp_path, entity2id="0\n", relation2id="0\n", train2id="0\n")) == []
+
+
+@pytest.mark.parametrize("odd", ["\x1c", "\x1f", "\x85", "\u2003"])
+def test_what_python_takes_for_blanks_belongs_to_no_id(tmp_path: Path, odd: str) -> None:
+    """`\\x1c` before an id ended in a traceback; between two ids it separated them."""
+    for name, content, line in (
+        ("entity2id", ENTITIES.replace("\t2", f"\t{odd}2"), 4),
+        ("relation2id", f"{RELATIONS}{odd}\n", 4),
+        ("train2id", TRAIN.replace("1 2 1", f"1{odd}2 1"), 3),
+        ("train2id", TRAIN.replace("1 2 1", f"1 2 {odd}1"), 3),
+        ("train2id", f"{odd}{TRAIN}", 1),
+    ):
+        assert refusal(folder(tmp_path, **{name: content})).startswith(f"{tmp_path}/{name}.txt:{line}: expected ")
+        folder(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import unicodedata
 from pathlib import Path
 
@@ -243,3 +244,38 @@ def test_missing_file_and_folder_are_refused(tmp_path: Path) -> None:
         triples(ParquetSource(tmp_path / "absent.parquet"))
     with pytest.raises(SourceError, match="directory"):
         triples(ParquetSource(tmp_path))
+
+
+def test_a_small_file_of_gigabytes_of_labels_is_refused(tmp_path: Path) -> None:
+    """Its 3 GB are never in memory, because a label that is repeated there is not repeated here."""
+    path = tmp_path / "bomb.parquet"
+    label = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int32()), pa.array(["x" * 1_000_000]))
+    pq.write_table(pa.table(dict.fromkeys("hrt", label)), path, compression="zstd", dictionary_pagesize_limit=1 << 30)
+    assert path.stat().st_size < 10_000
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(SourceError, match=r"bytes that unpack to over 1,024 MiB of labels"):
+        triples(ParquetSource(path))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000, "kilobytes"
+
+
+def test_labels_over_the_limit_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MAX_LINE_BYTES", 1 << 20)
+    labels = ["a", "x" * (1 << 20), "y" * ((1 << 20) + 1)]
+    path = write(tmp_path / "long.parquet", h=column(labels), r=column(["r"] * 3), t=column(["t"] * 3))
+    rejects = Rejects(9)
+    assert [head for head, _, _ in triples(ParquetSource(path), rejects)] == labels[:2]
+    assert rejects.lines == [f"{path}:3\ta label of over 1 MiB in column 'h' of this row\t''"]
+
+
+@pytest.mark.parametrize("kind", STRING_TYPES, ids=str)
+def test_long_and_short_dictionaries_give_the_same_labels(tmp_path: Path, kind: pa.DataType) -> None:
+    """Columns are read as dictionaries where labels are long, and as they are elsewhere; nulls are named in both."""
+    long, short = ["x" * 5000, None, "b", "b"], ["p", "q", None, "p"]
+    for name, head in (("long", long), ("short", short)):
+        columns = {"h": column(head, kind), "r": column(["r", "s", "r", "s"], kind), "t": column(["t"] * 4, kind)}
+        path = write(tmp_path / f"{name}.parquet", row_group_size=2, **columns)
+        rejects = Rejects(9)
+        expected = [(h, r, "t") for h, r in zip(head, ["r", "s", "r", "s"], strict=True) if h is not None]
+        assert triples(ParquetSource(path), rejects) == expected
+        assert len(rejects.lines) == 1
+        assert "null in column 'h'" in rejects.lines[0]

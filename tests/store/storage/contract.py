@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import pickle
 import signal
 import subprocess
@@ -17,16 +16,17 @@ import pytest
 from dkge_dist.store.storage import Blob, MissingError, Removable, Staging, Storage, StoreError, open_storage
 
 RACE = """
-import json, os, sys, time
+import json, random, sys, time
 from pathlib import Path
 from dkge_dist.store.storage import open_storage
-folder, location, me = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+folder, location, names, me = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
+order = random.Random(me).sample(range(names), names)
 storage = open_storage(location)
 (folder / f"ready-{me}").touch()
 while not (folder / "go").exists():
     time.sleep(0.0005)
 data = (me * 20_000).encode()
-print(json.dumps([number for number in range(200) if storage.create(f"versions/{number:08d}.json", data)]))
+print(json.dumps([number for number in order if storage.create(f"versions/{number:08d}.json", data)]))
 """
 
 HOLD_LEASE = """
@@ -35,6 +35,14 @@ from dkge_dist.store.storage import open_storage
 with open_storage(sys.argv[1]).lease("gc"):
     print("held", flush=True)
     sys.stdin.read()
+"""
+
+KILLED_STAGING = """
+import os, signal, sys
+from dkge_dist.store.storage import open_storage
+with open_storage(sys.argv[1]).staging() as staging:
+    staging.add(lambda path: path.write_bytes(b"content"))
+    os.kill(os.getpid(), signal.SIGKILL)
 """
 
 LATER = 3600.0
@@ -59,6 +67,15 @@ def removable(storage: Storage, before: float | None = None) -> set[Removable]:
 
 class StorageContract:
     """Tests of any storage; `storage` is an empty one."""
+
+    names = 200
+    """How many names processes race for."""
+
+    tick = 0.05
+    """Seconds after which the time of an object is another one."""
+
+    def let_leases_end(self, storage: Storage) -> None:
+        """So much time passes that what a killed process held is free."""
 
     @pytest.fixture
     def location(self, tmp_path: Path) -> str:
@@ -103,15 +120,15 @@ class StorageContract:
         assert storage.names("versions") == ["1.json"]
 
     def test_name_is_taken_by_one_of_many_processes(self, location: str, tmp_path: Path) -> None:
-        script = [sys.executable, "-c", RACE, str(tmp_path), location]
+        script = [sys.executable, "-c", RACE, str(tmp_path), location, str(self.names)]
         writers = {name: subprocess.Popen([*script, name], stdout=subprocess.PIPE, text=True) for name in "abcd"}
         while len(list(tmp_path.glob("ready-*"))) < len(writers):
             assert all(writer.poll() is None for writer in writers.values())
         (tmp_path / "go").touch()
         won = {name: json.loads(writer.communicate(timeout=60)[0]) for name, writer in writers.items()}
-        assert sorted(number for numbers in won.values() for number in numbers) == list(range(200))
+        assert sorted(number for numbers in won.values() for number in numbers) == list(range(self.names))
         storage = open_storage(location)
-        assert len(storage.names("versions")) == 200
+        assert len(storage.names("versions")) == self.names
         assert removable(storage) == set(), "no writer left anything behind"
         for name, numbers in won.items():
             for number in numbers:
@@ -239,27 +256,55 @@ class StorageContract:
 
     def test_part_that_is_added_again_is_young_again(self, storage: Storage) -> None:
         part = stored(storage, b"content")
-        time.sleep(0.05)
+        time.sleep(self.tick)
         between = time.time()
         (item,) = storage.older_than(between)
-        time.sleep(0.05)
+        time.sleep(self.tick)
         stored(storage, b"content")
         assert removable(storage, between) == set()
         assert not storage.remove(item, between), "listed while it was old"
         storage.verify(part)
 
     def test_staging_of_a_killed_writer_is_removed(self, storage: Storage) -> None:
-        child = os.fork()
-        if child == 0:
-            with storage.staging() as staging:
-                add(staging, b"content")
-                os.kill(os.getpid(), signal.SIGKILL)
-        os.waitpid(child, 0)
+        script = [sys.executable, "-c", KILLED_STAGING, storage.location]
+        assert subprocess.run(script, check=False, timeout=60).returncode == -signal.SIGKILL
+        self.let_leases_end(storage)
         before = time.time() + LATER
         left = [item for item in storage.older_than(before) if item.kind == "staging"]
         assert len(left) == 1
         assert storage.remove(left[0], before)
         assert {item.kind for item in storage.older_than(before)} == {"part"}
+
+    def test_staging_at_work_is_known(self, storage: Storage) -> None:
+        storage.create("store.json", b"")
+        other = open_storage(storage.location)
+        assert storage.staging_since() is None
+        before = time.time()
+        with storage.staging() as staging:
+            add(staging, b"content")
+            began = other.staging_since()
+            assert began is not None
+            assert before - 5 < began < time.time() + 5
+            time.sleep(0.02)
+            with other.staging():
+                assert storage.staging_since() == began, "the oldest"
+        assert storage.staging_since() is None
+
+    def test_staging_at_work_is_not_removed(self, storage: Storage) -> None:
+        later = time.time() + LATER
+        with storage.staging() as staging:
+            assert {item.kind for item in open_storage(storage.location).older_than(later)} <= {"part"}
+            storage.verify(add(staging, b"content"))
+
+    def test_parts_are_required(self, storage: Storage) -> None:
+        parts = [stored(storage, content) for content in (b"one", b"two", b"three")]
+        storage.require([])
+        storage.require(parts)
+        self.overwrite(storage, parts[1], b"another size")
+        with pytest.raises(StoreError, match=f"{parts[1].digest} has 12 bytes instead of 3"):
+            storage.require(parts)
+        with pytest.raises(StoreError, match=f"{part_of(b'never').digest} is missing"):
+            storage.require([parts[0], part_of(b"never")])
 
     def test_lease_keeps_others_out_until_its_holder_is_gone(self, storage: Storage) -> None:
         storage.create("store.json", b"")
@@ -273,14 +318,35 @@ class StorageContract:
             with storage.lease("something else"):
                 pass
             other.send_signal(signal.SIGKILL)
+        self.let_leases_end(storage)
         with storage.lease("gc"), pytest.raises(StoreError, match="at work"), storage.lease("gc"):
             pass
         with storage.lease("gc"):
             pass
 
+    def test_leases_can_be_seen(self, storage: Storage) -> None:
+        storage.create("store.json", b"")
+        assert not storage.is_leased("gc")
+        with storage.lease("gc"):
+            assert open_storage(storage.location).is_leased("gc")
+            assert not storage.is_leased("something else")
+        assert not storage.is_leased("gc")
+
+    def test_discard_removes_a_name_and_what_is_below_it(self, storage: Storage) -> None:
+        storage.discard("training/one")
+        for name in ("training/one/last.json", "training/one/last/deep", "training/one-more", "training/two"):
+            storage.replace(name, b"data")
+        storage.discard("training/one")
+        storage.discard("training/two")
+        assert storage.names("training") == ["one-more"]
+        with pytest.raises(MissingError):
+            storage.read("training/one/last/deep")
+
     def test_workspace_is_an_absolute_folder_to_itself(self, storage: Storage) -> None:
         storage.create("store.json", b"")
         folder = storage.workspace("training")
+        if folder is None:
+            return
         assert folder.is_absolute()
         assert folder == open_storage(storage.location).workspace("training")
         folder.mkdir(parents=True)

@@ -61,12 +61,11 @@ def test_create_that_fails_takes_no_name(storage: LocalStorage, monkeypatch: pyt
 
 
 def test_unfinished_names_are_not_listed_and_are_removed(storage: LocalStorage) -> None:
-    left = [".store.json.0123456789abcdef", "versions/.3.json.0123456789abcdef", "rejects/.3.txt.0123456789abcdef"]
+    left = [".store.json.0123456789abcdef", ".3.json.0123456789abcdef"]
     for name in left:
-        (storage.root / name).parent.mkdir(exist_ok=True)
         (storage.root / name).write_bytes(b"half")
     storage.create("versions/1.json", b"")
-    for name in (".hidden", "versions/.3.json.0123"):
+    for name in (".hidden", "versions/.3.json.0123456789abcdef", "versions/.hidden"):
         (storage.root / name).touch()
     assert storage.names("versions") == ["1.json"]
     assert removable(storage) == {Removable("unfinished", name, 4) for name in left}
@@ -199,4 +198,145 @@ def test_part_that_is_cleaned_away_meanwhile_is_written(storage: LocalStorage, m
         monkeypatch.setattr(os, "utime", late)
         assert add(staging, b"content") == part
         assert staging.written == 7
+    storage.verify(part)
+
+
+class TestRemoveBesideAWriter:
+    """Something happens between any two steps of a cleaning that removes a part."""
+
+    STEPS = ("lstat", "unlink", "rename", "lstat aside")
+
+    @staticmethod
+    def disturb(monkeypatch: pytest.MonkeyPatch, step: str, act: Callable[[], None]) -> None:
+        """Let `act` happen right after a step of the removal."""
+        seen: list[str] = []
+
+        def then(name: str, real: Callable[..., object]) -> Callable[..., object]:
+            def call(path: Path, *arguments: object, **options: object) -> object:
+                done = real(path, *arguments, **options)
+                told = name
+                if name == "lstat" and str(path).endswith(".removing"):
+                    told = "lstat aside"
+                if told == step and step not in seen:
+                    seen.append(told)
+                    act()
+                return done
+
+            return call
+
+        monkeypatch.setattr(Path, "lstat", then("lstat", Path.lstat))
+        monkeypatch.setattr(os, "rename", then("rename", os.rename))
+        monkeypatch.setattr(Path, "unlink", then("unlink", Path.unlink))
+
+    @pytest.mark.parametrize("step", STEPS)
+    def test_part_that_is_added_meanwhile_stays(
+        self, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, step: str
+    ) -> None:
+        part = stored(storage, b"content")
+        item = Removable("part", part.digest, part.size)
+        before = time.time() + 1
+        os.utime(place(storage, part), (before - 100, before - 100))
+        later = before + 100
+
+        def add_again() -> None:
+            assert stored(storage, b"content") == part
+            os.utime(place(storage, part), (later, later))
+
+        with monkeypatch.context() as patch:
+            self.disturb(patch, step, add_again)
+            storage.remove(item, before)
+        storage.verify(part)
+        assert not storage.remove(item, before)
+        assert removable(storage, later + 1) == {item}
+
+    @pytest.mark.parametrize("step", STEPS)
+    @pytest.mark.parametrize("renewed", [True, False])
+    def test_part_of_a_killed_cleaning_is_whole_until_its_last_step(
+        self, storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, step: str, renewed: bool
+    ) -> None:
+        part = stored(storage, b"content")
+        item = Removable("part", part.digest, part.size)
+        before = time.time() + 1
+
+        def killed() -> None:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            self.disturb(patch, step, killed)
+            with pytest.raises(KeyboardInterrupt):
+                storage.remove(item, before)
+        storage.require([part])
+        storage.verify(part)
+        if renewed:
+            stored(storage, b"content")
+            os.utime(place(storage, part), (before + 1, before + 1))
+            assert not storage.remove(item, before)
+            storage.verify(part)
+        else:
+            assert storage.remove(item, before)
+            assert removable(storage) == set()
+
+
+@pytest.mark.parametrize("error", [FileExistsError(17, "File exists"), OSError(5, "Input/output error")])
+def test_lost_answer_to_link_is_no_defeat(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    """NFS: the request is carried out, the answer is lost, and its repetition finds the name taken."""
+    real = os.link
+
+    def lost(source: Path, target: Path) -> None:
+        real(source, target)
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", lost)
+        assert storage.create("versions/1.json", b"data")
+    assert storage.read("versions/1.json") == b"data"
+    assert not storage.create("versions/1.json", b"data"), "the same bytes, of another writer"
+    assert os.listdir(storage.root / "versions") == ["1.json"]
+
+
+def test_link_that_fails_is_an_error(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(source: Path, target: Path) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", fails)
+        with pytest.raises(OSError, match="Input/output"):
+            storage.create("versions/1.json", b"data")
+    assert os.listdir(storage.root / "versions") == []
+    assert storage.create("versions/1.json", b"data")
+
+
+def test_create_whose_unfinished_file_is_cleaned_away(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.link
+    tried: list[Path] = []
+
+    def late(source: Path, target: Path) -> None:
+        tried.append(source)
+        if len(tried) == 1:
+            source.unlink()
+        real(source, target)
+
+    monkeypatch.setattr(os, "link", late)
+    assert storage.create("versions/1.json", b"data")
+    assert len(tried) == 2
+
+
+def test_staging_that_is_cleaned_away_before_it_is_locked(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Path.mkdir
+    made: list[Path] = []
+
+    def late(path: Path, *arguments: object, **options: object) -> None:
+        real(path, *arguments, **options)
+        if path.parent.name == "staging":
+            made.append(path)
+            if len(made) == 1:
+                assert storage.remove(Removable("staging", f"staging/{path.name}", 0), LATER)
+
+    monkeypatch.setattr(Path, "mkdir", late)
+    part = stored(storage, b"content")
+    assert len(set(made)) == 2
     storage.verify(part)

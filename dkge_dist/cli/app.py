@@ -1,0 +1,51 @@
+"""The commands of `dkge`. Heavy modules are imported when one of them runs, so that `--help` answers at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dkge_dist.cli.commands_graph import diff, ingest, synth
+from dkge_dist.cli.commands_history import check, gc, log, rollback
+from dkge_dist.cli.commands_model import nightly, train, update
+from dkge_dist.cli.commands_questions import answer, evaluate, evidence, export, fidelity
+from dkge_dist.cli.options import Json
+from dkge_dist.cli.output import emit
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Embeddings of knowledge graphs that change every night.",
+)
+
+
+@app.callback(invoke_without_command=True)
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False) -> None:
+    if version:
+        from dkge_dist import __version__
+
+        print(__version__)
+        raise typer.Exit
+
+
+def demo(
+    folder: Annotated[Path | None, typer.Option(help="Keep the data here instead of a temporary folder.")] = None,
+    as_json: Json = False,
+) -> None:
+    """The whole story on a small evolving movie graph."""
+    from dkge_dist.cli.demo import run_demo
+
+    emit(run_demo(folder, quiet=as_json), as_json, lambda report: None)
+
+
+# In this order in `dkge --help`.
+for _command in (
+    synth, ingest, log, diff, check, train, update, nightly, rollback, gc, evaluate, fidelity, answer, evidence, export,
+    demo,
+):  # fmt: skip
+    app.command()(_command)
