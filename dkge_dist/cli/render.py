@@ -105,6 +105,7 @@ def render_night(report: dict[str, Any]) -> None:
         render_trained(report["train"])
     for found in report.get("evaluate", {}).values():
         render_evaluation(found)
+    print(report["headline"])
 
 
 def _format_drift(drift: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ to the update, the tables from the update to the evaluation.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.sources.base import Source
 from dkge_dist.jobs.drift import DriftDecision, decide
 from dkge_dist.jobs.evaluate import evaluate_splits
-from dkge_dist.jobs.fidelity import night_began
+from dkge_dist.jobs.fidelity import ADDED, DELETED, night_began, sampled_mrr
 from dkge_dist.jobs.ingest import ingest
 from dkge_dist.jobs.opened import OpenedModel, joint_embedding
 from dkge_dist.jobs.published import PublishedModel
@@ -60,6 +60,7 @@ def nightly(
         with runtime.session():
             night = _Night(store, runtime, ingested, current, monitor)
             report |= night.train(settings, {"origin": "scratch", "preset": "default"}, None)
+        report["headline"] = _headline_of_training(report["train"])
         told: Report = {"decision": "there was no model yet"}
     else:
         is_learnt = model.model.snapshot == current.version
@@ -68,20 +69,49 @@ def nightly(
         decision = decide(store, model, settings.online) if is_learnt else None
         if decision is not None and not decision.trains:
             told = _told(store, decision, "nothing new to learn")
+            told["headline"] = f"{current.snapshot.name}: nothing new to learn"
             return {**report, "version": model.version, **told, "unchanged": True, "seconds": seconds_since(began)}
         with runtime.session():
             night = _Night(store, runtime, ingested, current, monitor)
             if decision is None:
                 learnt, model = night.update(start, settings)
                 report |= learnt
+                report["headline"] = headline(learnt["update"], start.model.metrics)
                 decision = decide(store, model, settings.online)
             told = _told(store, decision, "updated online")
             # One that was stopped is taken up again: what its night found is kept with the version.
             if decision.trains:
                 report |= night.retrain(model, settings, told["decision"])
                 told |= _told_of_training(store, model, report["train"])
+                lines = [report.get("headline"), _headline_of_training(report["train"])]
+                report["headline"] = "; ".join(line for line in lines if line)
     version = store.find_model().version
     return {**report, **told, "version": version, "unchanged": False, "seconds": seconds_since(began)}
+
+
+def headline(update: Report, before: Mapping[str, float]) -> str:
+    """An update in one line, for a mail or a log. `before`: the validation of the model that was updated."""
+    said = f"{update['snapshot']}: +{update['added']:,} −{update['deleted']:,} learnt in {_short(update)}"
+    quality = []
+    if (added := sampled_mrr(update["fidelity"], ADDED)) is not None:
+        quality.append(f"added facts believed {added.mean:.2f}")
+    if (deleted := sampled_mrr(update["fidelity"], DELETED)) is not None:
+        quality.append(f"deleted ones {deleted.mean:.2f}")
+    if "mrr" in update["valid"]:
+        change = f" ({update['valid']['mrr'] - before['mrr']:+.3f})" if "mrr" in before else ""
+        quality.append(f"MRR {update['valid']['mrr']:.3f}{change}")
+    return "; ".join([said, ", ".join(quality)] if quality else [said])
+
+
+def _headline_of_training(report: Report) -> str:
+    mrr = f", MRR {report['valid']['mrr']:.3f}" if "mrr" in report["valid"] else ""
+    return f"{report['snapshot']}: trained from scratch in {_short(report)}{mrr}"
+
+
+def _short(report: Report) -> str:
+    """The seconds of learning alone, where they are told."""
+    seconds = float(report["learn_seconds"] if "learn_seconds" in report else report["seconds"])
+    return f"{seconds:.1f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
 
 
 def _told(store: Store, decision: DriftDecision, done: str) -> Report:

@@ -123,6 +123,7 @@ def test_planned_update_says_would(capsys: Shown) -> None:
 
 def test_night_is_its_ingest_its_decision_and_what_followed(capsys: Shown) -> None:
     report = {"ingest": INGESTED, "decision": "updated online", "update": UPDATED, "evaluate": {"test": EVALUATED}}
+    report["headline"] = "in one line"
     parts = [render.render_ingested, render.render_update, render.render_evaluation]
     for part, given in zip(parts, (INGESTED, UPDATED, EVALUATED), strict=True):
         part(given)
@@ -130,7 +131,7 @@ def test_night_is_its_ingest_its_decision_and_what_followed(capsys: Shown) -> No
     render.render_night(report)
     found = capsys.readouterr().out.splitlines()
     decision = found.index("decision: updated online")
-    assert found[:decision] + found[decision + 1 :] == expected
+    assert found[:decision] + found[decision + 1 :] == [*expected, "in one line"]
 
 
 def test_night_tells_what_drift_was_found(capsys: Shown) -> None:
@@ -139,8 +140,8 @@ def test_night_tells_what_drift_was_found(capsys: Shown) -> None:
     told = []
     for found in ((drop, added), (drop, None), (None, added), (None, None)):
         drift = {"since": 2, "mrr_drop": found[0], "added_mrr": found[1], "due": None}
-        render.render_night({"ingest": INGESTED, "decision": "updated online", "drift": drift})
-        told.append(capsys.readouterr().out.splitlines()[-1])
+        render.render_night({"ingest": INGESTED, "decision": "updated online", "drift": drift, "headline": "last"})
+        told.append(capsys.readouterr().out.splitlines()[-2])
     fell = "validation MRR -5.0% (99%: -11.2% to +1.2%, 1,200 triples)"
     believed = "MRR of added triples 0.750 (99%: 0.500 to 1.000, 60 triples)"
     expected = [f"{fell}; {believed}", fell, believed, "too few triples to tell any drift"]

@@ -43,7 +43,13 @@ def source(store: Path, tmp_path: Path) -> Path:
 def test_a_night_is_ingested_learnt_and_evaluated(store: Path, source: Path) -> None:
     report = dkge_dist.nightly(store, source, settings=NEVER)
     assert (report["decision"], report["unchanged"], report["version"]) == ("updated online", False, 4)
-    assert set(report) == {"ingest", "update", "evaluate", "decision", "drift", "version", "unchanged", "seconds"}
+    assert set(report) == {
+        "ingest", "update", "evaluate", "decision", "drift", "version", "unchanged", "seconds", "headline",
+    }  # fmt: skip
+    before, now = (model_of(store, version).model.metrics["mrr"] for version in (2, 4))
+    said = f"night: +{len(ADDED)} −4 learnt in {report['update']['learn_seconds']:.1f} s; added facts believed "
+    assert report["headline"].startswith(said)
+    assert report["headline"].endswith(f", MRR {now:.3f} ({now - before:+.3f})")
     assert report["drift"] == {"since": 2, "mrr_drop": None, "added_mrr": None, "due": None}, "too few triples"
     assert report["ingest"]["added"] == len(ADDED)
     assert report["update"]["emerging_entities"] == 2
@@ -87,7 +93,8 @@ def test_a_night_that_is_done_is_not_done_again(store: Path, source: Path) -> No
     before = listing(store)
     report = dkge_dist.nightly(store, source, settings=NEVER)
     assert (report["unchanged"], report["decision"], report["version"]) == (True, "nothing new to learn", 4)
-    assert set(report) == {"ingest", "decision", "drift", "version", "unchanged", "seconds"}
+    assert set(report) == {"ingest", "decision", "drift", "version", "unchanged", "seconds", "headline"}
+    assert report["headline"] == "night: nothing new to learn"
     assert report["ingest"]["unchanged"]
     assert listing(store) == before
 
