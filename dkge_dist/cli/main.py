@@ -19,7 +19,9 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     # Until the commands are there nothing can be left unfinished; an exception amid imports may come out as another.
-    handler = signal.signal(signal.SIGINT, _end_now)
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is not signal.SIG_IGN:  # As it is for a command in the background.
+        signal.signal(signal.SIGINT, _end_now)
     import typer
 
     from dkge_dist.cli.app import app
