@@ -6,11 +6,15 @@ import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 import dkge_dist  # noqa: F401  # First: it sets how idle threads wait, which torch and numba read when they start.
+
+if TYPE_CHECKING:
+    from tests.bucket_server import Proxy
 
 # Compiling a kernel at its first example takes seconds: no example has a deadline.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -54,6 +58,17 @@ def bucket(bucket_port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     for name, value in environment(bucket_port, tmp_path / "cache").items():
         monkeypatch.setenv(name, value)
     return f"s3://{BUCKET}/{secrets.token_hex(8)}"
+
+
+@pytest.fixture
+def proxy(bucket_port: int, bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """A way to the server that this process and its children go from now on."""
+    from tests.bucket_server import Proxy
+
+    made = Proxy(bucket_port)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{made.port}")
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="session")

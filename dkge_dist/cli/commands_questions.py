@@ -84,15 +84,14 @@ def answer(
     as_json: Json = False,
 ) -> None:
     """The best answers to (HEAD, RELATION, ?): known facts first, then predictions; higher scores are better."""
-    from dkge_dist.kernels.jit import load_without_blas
-
-    load_without_blas()
     from dkge_dist import api
+    from dkge_dist.kernels.jit import load_without_blas
 
     given = words or []
     if len(given) != (0 if batch else 1 if tail is not None else 2):
         raise UsageError("ask with HEAD RELATION, with RELATION --tail T, or with --batch FILE")
     head, relation = (None, None) if batch else (None, given[0]) if tail is not None else (given[0], given[1])
+    load_without_blas()
     report = api.answer(
         store, head, relation, tail=tail, top=top, new_only=new_only, why=why, evidence=not no_evidence,
         version=version, batch=batch, shards=shards, address=address, wait_seconds=wait,

@@ -9,7 +9,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from dkge_dist import api
@@ -19,10 +18,8 @@ from dkge_dist.store.storage import open_storage
 from dkge_dist.store.storage.bucket import BucketStorage
 from dkge_dist.store.store import Store
 from dkge_dist.tables.checkpoint import DamagedCheckpointError
-from dkge_dist.types import TRAINED
 from tests.cli.running import DKGE, dkge
-from tests.cluster.test_server_files import assert_goes_on_as, trained
-from tests.cluster.twins import local, servers
+from tests.cluster.test_server_files import assert_read_by, trained
 from tests.graphs import fresh_labels, movies, write_changes, write_tsv
 from tests.tables.rows import BLOCK, ROWS
 
@@ -49,17 +46,7 @@ def test_checkpoint_is_read_by_another_number_of_shards(
     else:
         save(made, folder)
     assert len(folder.names()) == -(-ROWS // BLOCK), "whoever wrote it"
-    if readers is None:
-        found = local()
-        found.load_checkpoint(folder)
-        for kind in ("values", "state"):
-            for field in TRAINED:
-                assert np.array_equal(getattr(found.shard, kind)[field], getattr(twin.shard, kind)[field])
-        return
-    read = servers(readers)
-    for server in read:
-        server.load_checkpoint("now", folder)
-    assert_goes_on_as(read, twin)
+    assert_read_by(readers, folder, twin)
 
 
 def test_checkpoint_that_is_not_whole_is_refused(folder: RemoteFolder) -> None:

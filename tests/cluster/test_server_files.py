@@ -103,6 +103,21 @@ def assert_goes_on_as(made: list[ShardServer], twin: LocalTable) -> None:
     assert_same_rows(everything(made, TRAINED), {field: expected.shard.values[field] for field in TRAINED})
 
 
+def assert_read_by(readers: int | None, folder: Any, twin: LocalTable) -> None:
+    """A checkpoint brings so many shards, or a table in this process, to where the twin is."""
+    if readers is None:
+        found = local()
+        found.load_checkpoint(folder)
+        for kind in ("values", "state"):
+            for field in TRAINED:
+                assert np.array_equal(getattr(found.shard, kind)[field], getattr(twin.shard, kind)[field])
+        return
+    read = servers(readers)
+    for server in read:
+        server.load_checkpoint("now", folder)
+    assert_goes_on_as(read, twin)
+
+
 def test_checkpoint_files_do_not_depend_on_the_shards(tmp_path: Path) -> None:
     for shards in (3, 2):
         made, twin = trained(shards)
@@ -127,17 +142,7 @@ def test_checkpoint_is_read_by_another_number_of_shards(
         twin.save_checkpoint(folder)
     else:
         save_checkpoint(made, folder)
-    if readers is None:
-        found = local()
-        found.load_checkpoint(folder)
-        for kind in ("values", "state"):
-            for field in TRAINED:
-                assert np.array_equal(getattr(found.shard, kind)[field], getattr(twin.shard, kind)[field])
-        return
-    read = servers(readers)
-    for server in read:
-        server.load_checkpoint("now", folder)
-    assert_goes_on_as(read, twin)
+    assert_read_by(readers, folder, twin)
 
 
 def test_checkpoint_of_another_table_is_refused(tmp_path: Path) -> None:

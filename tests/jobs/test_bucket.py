@@ -6,7 +6,6 @@ import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -67,14 +66,6 @@ def facts(store: Location) -> list[Any]:
 
 def assert_whole(store: Location) -> None:
     assert api.check(store)["problems"] == []
-
-
-@pytest.fixture
-def proxy(bucket_port: int, bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    made = Proxy(bucket_port)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{made.port}")
-    yield made
-    made.close()
 
 
 def all_steps(store: Location, sources: dict[str, Path], out: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,15 +48,6 @@ class TestBucketStorage(StorageContract):
 @pytest.fixture
 def storage(bucket: str) -> BucketStorage:
     return BucketStorage(bucket)
-
-
-@pytest.fixture
-def proxy(bucket_port: int, bucket: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """A way to the server that this process and its children go from now on."""
-    made = Proxy(bucket_port)
-    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{made.port}")
-    yield made
-    made.close()
 
 
 def elsewhere(storage: BucketStorage, tmp_path: Path) -> BucketStorage:
