@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from dkge_dist.kernels.exponentials import exponentials
 from dkge_dist.kernels.jit import parallel_kernel, prange
 from dkge_dist.kernels.sums import largest, total, translated_distance
 
@@ -99,8 +100,7 @@ def softmax_l1(  # type: ignore[no-untyped-def]
                 excess = true - (others + SURE)
                 true = others + SURE
             top = max(true, others)
-            for n in range(count):
-                logits[n] = np.exp(logits[n] - top)
+            exponentials(logits, top)
             chance, own = np.exp(true - top), np.exp(-own_Q[q] - top)
             rest = total(logits) + own
             normal = chance + rest

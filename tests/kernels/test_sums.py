@@ -57,7 +57,8 @@ for step in range(3):
     joint = encoder(leaf[torch.from_numpy(distinct)], batch, leaf)
     known, logq, own = torch.zeros(100, 100, dtype=torch.bool), torch.zeros(100), joint[:100].abs().sum(1)
     negatives = Negatives(joint[100:], known, logq, own)
-    loss = softmax_loss((joint[:100] - joint[100:]).abs().sum(1), joint[:100], negatives, 1.0)
+    denied = torch.arange(100) % 7 == 0
+    loss = softmax_loss((joint[:100] - joint[100:]).abs().sum(1), denied, joint[:100], negatives, 1.0)
     loss.backward()
     adagrad_rows(table, state, np.arange(200, dtype=np.int32), leaf.grad.numpy(), np.float32(0.1), np.float32(1e-10))
     print(loss.item().hex())

@@ -24,16 +24,18 @@ def _likelihood(indptr, feature_NJ, fixed_N, distance_N, truth_Q, theta_QJ, scal
                 total += theta_QJ[q, j] * feature_NJ[n, j]
             score[n - begin] = total
             highest = max(highest, total)
-        mass = 0.0
+        truth, mass = truth_Q[q], 0.0
+        loss_Q[q] = highest - score[truth - begin]
+        # From here on `score` holds what every candidate weighs: an exponential costs more than all else here.
         for n in range(end - begin):
-            mass += np.exp(score[n] - highest)
-        truth = truth_Q[q]
-        loss_Q[q] = highest + np.log(mass) - score[truth - begin]
+            score[n] = np.exp(score[n] - highest)
+            mass += score[n]
+        loss_Q[q] += np.log(mass)
         slope_Q[q] = distance_N[truth]
         for j in range(features):
             grad_QJ[q, j] = -feature_NJ[truth, j]
         for n in range(begin, end):
-            chance = np.exp(score[n - begin] - highest) / mass
+            chance = score[n - begin] / mass
             slope_Q[q] -= chance * distance_N[n]
             for j in range(features):
                 grad_QJ[q, j] += chance * feature_NJ[n, j]
