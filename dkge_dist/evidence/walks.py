@@ -22,7 +22,7 @@ from dkge_dist.graph.topology import Topology
 from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.evidence.hubs import HubCounts
 from dkge_dist.kernels.evidence.lists import EvidenceCounts, EvidenceGraph, EvidenceLimits
-from dkge_dist.kernels.evidence.walks import COLUMNS, Found, WalkInputs, walk, weigh_pairs
+from dkge_dist.kernels.evidence.walks import COLUMNS, Found, WalkInputs, link_pairs, walk, weigh_pairs
 from dkge_dist.kernels.jit import as_readonly, threads
 from dkge_dist.kernels.sets import distinct
 from dkge_dist.types import OFFSET, ROW, Array
@@ -103,6 +103,15 @@ class GraphEvidence:
             asked = (*questions.take(where)[:2], candidates[where])
             parts = _in_slices(where.shape[0], lambda part: weigh_pairs(inputs, *(column[part] for column in asked)))  # noqa: B023
             values[where] = np.concatenate([np.empty((0, COLUMNS), np.float32), *parts])
+        return values
+
+    def links_of_pairs(self, questions: Questions, candidates: Array) -> Array:
+        """How strong the best link to one candidate of each question is: a column of `of_pairs`, for many of them."""
+        values = np.empty(questions.count, np.float32)
+        for where, inputs in self._sides(questions):
+            asked = (*questions.take(where)[:2], candidates[where])
+            parts = _in_slices(where.shape[0], lambda part: link_pairs(inputs, *(column[part] for column in asked)))  # noqa: B023
+            values[where] = np.concatenate([np.empty(0, np.float32), *parts])
         return values
 
     def _sides(self, questions: Questions) -> Iterator[tuple[Array, WalkInputs]]:

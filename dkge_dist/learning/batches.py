@@ -16,7 +16,6 @@ from dkge_dist.graph.topology import Topology
 from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.batches import RowNumbering, bernoulli_head_chance, corrupt, known_among, links
 from dkge_dist.kernels.csr import list_sizes
-from dkge_dist.kernels.evidence.walks import LINK
 from dkge_dist.kernels.sets import distinct
 from dkge_dist.learning.contexts import HiddenPairs
 from dkge_dist.types import OFFSET, ROW, Array, Triples
@@ -147,7 +146,7 @@ class EvidenceOffsets(NamedTuple):
     def of(evidence: GraphEvidence, triples: Triples, logit: float) -> EvidenceOffsets:
         """`logit` for a certain link, and less by the logarithm of its confidence: nothing below one of 3%."""
         tail, head = (
-            logit * _explained(evidence.of_pairs(Questions.of(triples, asks_tail), answers)[:, LINK])
+            logit * _explained(evidence.links_of_pairs(Questions.of(triples, asks_tail), answers))
             for asks_tail, answers in ((True, triples.tail), (False, triples.head))
         )
         return EvidenceOffsets(tail, head)

@@ -124,6 +124,15 @@ def less_pair(graph: RandomGraph, triple: Triple) -> PathShares:
     return PathShares(whole.codes, support, total)
 
 
+@settings(max_examples=60)
+@given(graph=related_graphs(max_rows=12, max_triples=40), bounds=limits)
+def test_links_alone_are_those_of_the_whole_evidence(graph: RandomGraph, bounds: WalkLimits) -> None:
+    """Those of candidates with other evidence too, and of known answers."""
+    evidence = evidence_of(graph.triples, graph.rows, graph.relations, bounds)
+    asked = every_pair(graph)
+    assert evidence.links_of_pairs(*asked).tobytes() == evidence.of_pairs(*asked)[:, LINK].tobytes()
+
+
 @settings(max_examples=40)
 @given(graph=related_graphs(max_rows=12, max_triples=40), bounds=limits)
 def test_both_sides_are_mirror_images(graph: RandomGraph, bounds: WalkLimits) -> None:

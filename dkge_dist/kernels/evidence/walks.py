@@ -180,16 +180,23 @@ def _walk(graph, counts, limits, questions):  # type: ignore[no-untyped-def]
 
 
 @subkernel
+def _is_linked(graph, counts, limits, question, joint, candidate, known):  # type: ignore[no-untyped-def]
+    """Does a link bring the candidate, to a walk that knows nothing of the triple?"""
+    run = fill_joint(counts, question[1], joint)
+    if known:
+        leave_out(graph, question, candidate, joint)
+    linked = is_first_link(graph, counts, limits, question, joint, candidate, known)
+    clear_joint(counts, run, joint)
+    return linked
+
+
+@subkernel
 def _meet(graph, counts, limits, question, joint, candidate, known, left_out, met):  # type: ignore[no-untyped-def]
     """Fill `met` as a walk that knows nothing of the triple would, for one candidate."""
     entity, relation = question
     met[:] = 0.0
-    run = fill_joint(counts, relation, joint)
-    if known:
-        leave_out(graph, question, candidate, joint)
-    if is_first_link(graph, counts, limits, question, joint, candidate, known):
+    if _is_linked(graph, counts, limits, question, joint, candidate, known):
         met[MET_LINKED] = 1.0
-    clear_joint(counts, run, joint)
     by_path = has_paths(counts, relation)
     patched, begin, end = locate(graph.thin, entity)
     for k in range(begin, end):
@@ -221,6 +228,20 @@ def _weigh_pairs(graph, counts, limits, questions, candidates, out):  # type: ig
             _weigh(graph, counts, question, candidate, met[MET_LINKED] > 0, known, out[i])
 
 
+@kernel
+def _link_pairs(graph, counts, limits, questions, candidates, out):  # type: ignore[no-untyped-def]
+    joint = np.zeros(2 * counts.pairs.shape[0], np.int64)
+    for i in range(candidates.shape[0]):
+        question = np.int64(questions[0][i]), np.int64(questions[1][i])
+        candidate = np.int64(candidates[i])
+        out[i] = 0.0
+        if candidate == question[0]:
+            continue
+        known = 1 if joins(graph.ahead, question[0], question[1], candidate) else 0
+        if _is_linked(graph, counts, limits, question, joint, candidate, known):
+            out[i] = link_strength(graph, counts, question, candidate, known)
+
+
 class WalkInputs(NamedTuple):
     """What walks read: the graph as one side sees it, the counts, and the limits."""
 
@@ -240,4 +261,12 @@ def weigh_pairs(inputs: WalkInputs, entity: Array, relation: Array, candidates: 
     out = np.empty((candidates.shape[0], COLUMNS), np.float32)
     questions = as_readonly(entity, ROW), as_readonly(relation, ROW)
     _weigh_pairs(*inputs, questions, as_readonly(candidates, ROW), out)
+    return out
+
+
+def link_pairs(inputs: WalkInputs, entity: Array, relation: Array, candidates: Array) -> Array:
+    """The column LINK of `weigh_pairs` alone, without a walk."""
+    out = np.empty(candidates.shape[0], np.float32)
+    questions = as_readonly(entity, ROW), as_readonly(relation, ROW)
+    _link_pairs(*inputs, questions, as_readonly(candidates, ROW), out)
     return out
