@@ -1,6 +1,6 @@
 """e^x of whole vectors. Numba calls the C library for every number, which took half of the time of a softmax.
 
-The method is the usual one: x = k ln 2 + r with |r| <= ln 2 / 2, a polynomial for e^r (the coefficients are those of the
+The method is the usual one: x = k ln 2 + r with |r| <= ln 2 / 2, a polynomial for e^r (with the coefficients of the
 Cephes library), and k added to the exponent's bits. Multiplications and additions alone, so that LLVM vectorises it.
 """
 
