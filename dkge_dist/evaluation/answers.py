@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dkge_dist.evaluation.link_prediction import JointEmbedding, among
+from dkge_dist.evaluation.link_prediction import JointEmbedding
 from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.scores import Evidence, ScoredCandidates, combined_score
 from dkge_dist.evidence.weights import NOWHERE
 from dkge_dist.graph.snapshot import Snapshot
-from dkge_dist.kernels.sets import distinct
+from dkge_dist.kernels.sets import among, distinct
 from dkge_dist.kernels.triples import pack
 from dkge_dist.types import OFFSET, ROW, Array, Split
 

@@ -28,6 +28,7 @@ from dkge_dist.kernels.ranks import (
     merge_filtered,
     positions_in,
 )
+from dkge_dist.kernels.sets import among
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.tables.table import Table
 from dkge_dist.types import ROW, Array, Field, Split, Triples
@@ -213,14 +214,6 @@ class _Side:
         scores = np.zeros(rows.rows.shape[0], np.float32)
         scores[at >= 0] = self.evidence.scores[at[at >= 0]]
         return rows._replace(scores=scores)
-
-
-def among(candidates: Array, rows: Array) -> Array:
-    """Which of some rows are candidates (ascending)."""
-    if not candidates.shape[0]:
-        return np.zeros(rows.shape[0], np.bool_)
-    found: Array = candidates[np.minimum(np.searchsorted(candidates, rows), candidates.shape[0] - 1)] == rows
-    return found
 
 
 def metrics(ranks: Array) -> dict[str, float]:

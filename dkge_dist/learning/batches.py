@@ -16,7 +16,7 @@ from dkge_dist.graph.topology import Topology
 from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.batches import RowNumbering, bernoulli_head_chance, corrupt, known_among, links
 from dkge_dist.kernels.csr import list_sizes
-from dkge_dist.kernels.sets import distinct
+from dkge_dist.kernels.sets import among, distinct
 from dkge_dist.learning.contexts import HiddenPairs
 from dkge_dist.types import OFFSET, ROW, Array, Triples
 
@@ -88,8 +88,8 @@ class NegativeSampling:
     common answers are hard. With `logq_correction` each weighs as many entities as it stands for, so that the softmax
     estimates the one over all entities. `bernoulli`: one a positive, on the head with the relation's `head_chance`.
 
-    Of `moving` entities, where few of all learn, as many shared ones again: they would hardly be drawn, and nothing
-    would keep them away from the questions of others.
+    Of `moving` entities (ascending), where few of all learn, as many shared ones again: they would hardly be drawn, and
+    nothing would keep them away from the questions of others.
     """
 
     sampler: Sampler
@@ -107,7 +107,7 @@ class NegativeSampling:
         """Negatives from all entities of a graph. Only Bernoulli sampling needs head chances, which cost a sort."""
         is_bernoulli = sampler == "bernoulli"
         head_chance = bernoulli_head_chance(*graph.train, graph.relation_rows) if is_bernoulli else None
-        moving = moving if moving is not None else np.empty(0, ROW)
+        moving = distinct(moving) if moving is not None else np.empty(0, ROW)
         return NegativeSampling(sampler, graph.entities, graph.train, count, logq_correction, head_chance, moving)
 
     def draw_shared(self, rng: np.random.Generator) -> Array:
@@ -128,7 +128,7 @@ class NegativeSampling:
         uniform = (self.count - half) / self.candidates.shape[0]
         expected = uniform + half * degree / (2 * self.frequent.count)
         if self.moving.shape[0]:
-            expected = expected + np.isin(rows, self.moving) * (self.count / self.moving.shape[0])
+            expected = expected + among(self.moving, rows) * (self.count / self.moving.shape[0])
         weight: Array = -np.log(-np.expm1(-expected))
         return weight.astype(np.float32)
 

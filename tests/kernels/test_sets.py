@@ -1,4 +1,4 @@
-"""Distinct values are those of numpy, of any type and number of arrays."""
+"""Sets by sorting are those of numpy, of any type and number of arrays."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dkge_dist.kernels.sets import distinct
+from dkge_dist.kernels.sets import among, distinct
 
 
 @given(st.lists(st.lists(st.integers(-5, 2**31 - 1), max_size=30), min_size=1, max_size=3))
@@ -25,3 +25,9 @@ def test_distinct_values_are_those_of_numpy(parts: list[list[int]]) -> None:
 def test_codes_of_64_bits(kind: type) -> None:
     values = np.array([2**63 - 1, 1 << 32, 2**63 - 1, 0], kind)
     assert distinct(values).tolist() == [0, 1 << 32, 2**63 - 1]
+
+
+@given(*2 * [st.lists(st.integers(-5, 40), max_size=30)])
+def test_members_are_those_of_numpy(members: list[int], values: list[int]) -> None:
+    ascending, asked = distinct(np.array(members, np.int32)), np.array(values, np.int64)
+    assert among(ascending, asked).tolist() == np.isin(asked, ascending).tolist()
