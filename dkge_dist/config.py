@@ -174,15 +174,18 @@ class OnlineSettings(Section):
         float, Field(ge=0, le=1000, description="how strongly affected entities are drawn back to where they were")
     ] = 0.1
     batch_size: Annotated[int, Field(ge=1, le=10_000_000)] = 1000
-    optimizer: Literal["adagrad", "sgd"] = "adagrad"
+    optimizer: Annotated[
+        Literal["adagrad", "sgd", "damped_adagrad"],
+        Field(description="damped: what is well where it is moves little at first"),
+    ] = "damped_adagrad"
     learning_rate: Annotated[float, Field(gt=0, le=1e6)] = 0.15
     schedule: Annotated[Literal["linear", "constant"], Field(description="of the learning rate, over max_epochs")] = (
         "linear"
     )
     max_epochs: Annotated[int, Field(ge=0, le=10_000_000)] = 20
-    again: Annotated[
-        bool, Field(description="as many epochs again over those added triples that are not learnt by then")
-    ] = True
+    narrow_after: Annotated[
+        int, Field(ge=0, description="epochs over all that changed; then only over what is not learnt; 0: never")
+    ] = 8
     max_seconds: Annotated[float, Field(ge=0, description="0 means no limit")] = 0.0
     max_triples_per_object: Annotated[int, Field(ge=0, description="triples an object brings; 0 means all")] = 30
     early_stopping_metric: Annotated[Metric, Field(description="which validation metric has to get better")] = "mrr"

@@ -349,10 +349,12 @@ def margin_loss(
     return [np.array(losses), by_entity, by_relation]
 
 
-def adagrad(values: np.ndarray, state: float, gradient: np.ndarray, rate: float) -> tuple[np.ndarray, float]:
+def adagrad(
+    values: np.ndarray, state: float, gradient: np.ndarray, rate: float, damping: float = 0.0
+) -> tuple[np.ndarray, float]:
     """One step of row-wise Adagrad for one row: (row, accumulated mean square)."""
     state += float((gradient.astype(np.float64) ** 2).mean())
-    return values - rate * gradient / np.sqrt(state), state
+    return values - rate * gradient / np.sqrt(state + damping), state
 
 
 def ball(graph: Mapping[int, set[int]], row: int, radius: int) -> set[int]:

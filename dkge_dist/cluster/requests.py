@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from functools import partial
-from typing import Literal
+from typing import get_args
 
 import numpy as np
 
@@ -22,13 +22,13 @@ from dkge_dist.cluster.server import LocalRows, Patch, Reply, ShardServer, Value
 from dkge_dist.cluster.transport import AllocateReply, Message, Payload, Received, Shape, TransportServer
 from dkge_dist.kernels.bounds import first_outside
 from dkge_dist.kernels.jit import set_threads
-from dkge_dist.tables.shard import Optimizer
+from dkge_dist.tables.shard import Optimizer, OptimizerKind
 from dkge_dist.types import ROW, TRAINED, Array, DkgeError, Field
 
 PULL, PUSH, WRITE, ANSWER, ERROR = range(5)
 NAMES = ("pull", "push", "write")
 NOTHING = (0, 0, 0)
-KINDS: tuple[Literal["adagrad"], Literal["sgd"]] = ("adagrad", "sgd")
+KINDS: tuple[OptimizerKind, ...] = get_args(OptimizerKind)
 KIND_CODE = {kind: code for code, kind in enumerate(KINDS)}
 
 # A tag is the role of an array plus the number of its field.

@@ -35,10 +35,10 @@ class ChangedOrder:
         changed = np.concatenate([plan.added, count + np.arange(plan.deleted.count)])
         return ChangedOrder(changed, np.flatnonzero(~is_added), batch_size, replay, plan.added.shape[0])
 
-    def again(self, not_learnt: Array) -> ChangedOrder:
-        """Over some of the added triples only. What was deleted is left alone: once denied, it may still be likely."""
-        added = self.changed[: self.added]
-        return replace(self, changed=not_learnt, learnt=np.setdiff1d(added, not_learnt, assume_unique=True))
+    def narrowed(self, left: Array) -> ChangedOrder:
+        """Over some of the changed triples only (a flag for each); the other added ones are replayed."""
+        learnt = self.changed[: self.added][~left[: self.added]]
+        return replace(self, changed=self.changed[left], learnt=learnt)
 
     @property
     def _changed_in_batch(self) -> int:

@@ -34,8 +34,12 @@ class UpdateResult:
     history: list[dict[str, Any]]
 
 
-AGAIN_RATE = 0.5
-"""Of the learning rate, over what was not learnt at first: most of what it moves is in its place already."""
+ROUND = 4
+"""Epochs between two looks at what is left to learn: most of it needs few, and a look costs about as much as one."""
+
+BELIEVED = 0.7
+"""Mean reciprocal rank of its two ends above which a deleted triple is still believed. Many that were deleted stay
+likely for a good reason: denied further, they would take with them what speaks for others."""
 
 Weights = list[tuple[OnlineObjects, Field, Array, Array]]
 
@@ -43,7 +47,7 @@ Weights = list[tuple[OnlineObjects, Field, Array, Array]]
 class Updater:
     """One update. `entities` and `relations` are the objects of the night with their tables.
 
-    `check` tells of the added triples whether they are learnt.
+    `check` ranks what changed (`plan.changed`), to tell what is left to learn.
     """
 
     def __init__(
@@ -70,55 +74,79 @@ class Updater:
         self.order: BatchOrder = self.changed if self.by_change else ShuffledOrder(plan.triples.count, size)
 
     def run(self, init_scale: float) -> UpdateResult:
-        """Learn all epochs over what changed, and again over what is not learnt by then; or, over affected objects,
-        until validation stops getting better.
-
-        What changed is to be learnt, whatever validation, which hardly knows of it, says of an epoch. And so the state
-        before the first epoch over affected objects is never restored.
-        """
+        """Learn what changed, or (over affected objects) until validation stops getting better; o* is fresh then."""
         self._initialize(init_scale)
         for objects in (self.entities, self.relations):
             objects.prepare()
         began, history = self.communicator.clock(), list[dict[str, Any]]()
-        self._learn(began, history)
-        if self.by_change and self.settings.again and 0 < self.settings.max_epochs == len(history):
-            not_learnt = self._not_learnt()
-            if not_learnt.shape[0]:
-                self.order = self.changed.again(not_learnt)
-                self._learn(began, history)
+        if self.by_change:
+            self._learn_changed(began, history)
+        else:
+            self._learn_affected(began, history)
         return UpdateResult(len(history), history)
 
-    def _learn(self, began: float, history: list[dict[str, Any]]) -> None:
-        """The epochs over `order`, noted in `history`; then o* is materialised."""
+    def _learn_changed(self, began: float, history: list[dict[str, Any]]) -> None:
+        """All epochs, the first ones over all that changed, the others over what is not learnt by then.
+
+        Most added triples need few epochs. More of them for all would cost time, and what was kept.
+        """
+        is_over = False
+        while len(history) < self.settings.max_epochs and self.order.batches and not is_over:
+            with self._prefetcher() as prefetcher:
+                for epoch in range(len(history), self._next_look(len(history))):
+                    loss = self._epoch(epoch, began, prefetcher)
+                    seconds = self.communicator.clock() - began
+                    history.append({"epoch": epoch + 1, "loss": loss, "seconds": round(seconds, 3)})
+                    is_over = 0 < self.settings.max_seconds <= seconds
+                    if is_over:
+                        break
+            self._refresh()
+            if len(history) < self.settings.max_epochs and not is_over:
+                self.order = self.changed.narrowed(self._is_left())
+        if not history:
+            self._refresh()
+
+    def _next_look(self, epoch: int) -> int:
+        """The epoch after which what is left to learn is looked for."""
+        first, last = self.settings.narrow_after, self.settings.max_epochs
+        return min(last, first if epoch < first else epoch + ROUND) if first else last
+
+    def _is_left(self) -> Array:
+        """Of the changed triples: added ones that, on either side, something else is nearer to; deleted ones that are
+        still believed."""
+        ranks = self.check.rank(*self._joint(self.check))
+        left: Array = (ranks.tail > 1) | (ranks.head > 1)
+        deleted = slice(self.changed.added, None)
+        left[deleted] = (1 / ranks.tail[deleted] + 1 / ranks.head[deleted]) / 2 > BELIEVED
+        return left
+
+    def _learn_affected(self, began: float, history: list[dict[str, Any]]) -> None:
+        """Until validation stops getting better. It hardly knows of what changed: the state before the first epoch is
+        never restored."""
         best: Metrics = {}
         kept: Weights = []
-        before, since, epoch = len(history), 0, 0
-        with Prefetcher(self.maker, self.entities, self.relations, self.order, self.seed) as prefetcher:
-            while epoch < self.settings.max_epochs and self.order.batches:
-                loss = self._epoch(epoch, before, began, prefetcher)
-                epoch += 1
-                if not self.by_change:
-                    self._refresh()
-                found = self._validate() if self.settings.max_epochs > 1 and not self.by_change else {}
+        since = 0
+        with self._prefetcher() as prefetcher:
+            while len(history) < self.settings.max_epochs and self.order.batches:
+                loss = self._epoch(len(history), began, prefetcher)
+                self._refresh()
+                found = self._validate() if self.settings.max_epochs > 1 else {}
                 seconds = self.communicator.clock() - began
-                history.append({"epoch": before + epoch, "loss": loss, **found, "seconds": round(seconds, 3)})
+                history.append({"epoch": len(history) + 1, "loss": loss, **found, "seconds": round(seconds, 3)})
                 if self.stopping.improved(found, best):
                     best, since = found, 0
-                    kept = self._weights() if epoch < self.settings.max_epochs else []
+                    kept = self._weights() if len(history) < self.settings.max_epochs else []
                 else:
                     since += 1
                 if self.stopping.is_over(since) or 0 < self.settings.max_seconds <= seconds:
                     break
         if since:
             self._restore(kept)
-        if since or not epoch or self.by_change:
+        if since or not history:
             self._refresh()
 
-    def _not_learnt(self) -> Array:
-        """Positions of added triples that, on either side, something else is nearer to."""
-        ranks = self.check.rank(*self._joint(self.check))
-        found: Array = self.plan.added[(ranks.tail > 1) | (ranks.head > 1)]
-        return found
+    def _prefetcher(self) -> Prefetcher[OnlineBatch]:
+        return Prefetcher(self.maker, self.entities, self.relations, self.order, self.seed)
 
     def _initialize(self, scale: float) -> None:
         """Start values of emerging objects: at random, as in learning from scratch."""
@@ -128,23 +156,20 @@ class Updater:
             for field in TRAINED:
                 objects.table.reset(field, rows, initial_rows(rows.shape[0], objects.table.dim, rng, scale))
 
-    def _epoch(self, epoch: int, before: int, began: float, prefetcher: Prefetcher[OnlineBatch]) -> float:
-        """One pass, after `before` epochs over something else; the mean loss."""
+    def _epoch(self, epoch: int, began: float, prefetcher: Prefetcher[OnlineBatch]) -> float:
+        """One pass; the mean loss."""
         count, total, done = 0, 0.0, 0
-        with closing(prefetcher.epoch(before + epoch)) as batches:
+        with closing(prefetcher.epoch(epoch)) as batches:
             for prepared in batches:
                 left = 1 - self._share_done(epoch, done) if self.settings.schedule == "linear" else 1.0
-                rate = self.settings.learning_rate * (AGAIN_RATE if before else 1.0)
-                optimizer = Optimizer(self.settings.optimizer, rate * left)
+                optimizer = Optimizer(self.settings.optimizer, self.settings.learning_rate * left)
                 try:
                     total += self.step.learn(prepared, optimizer)
                 except NotFiniteError as error:
                     raise NotFiniteError(f"the update diverged: {error}; try a smaller online.learning_rate") from None
                 done += 1
                 count += prepared.size
-                self.communicator.report(
-                    self._share_done(epoch, done), f"epoch {before + epoch + 1}/{before + self.settings.max_epochs}"
-                )
+                self.communicator.report(self._share_done(epoch, done), f"epoch {epoch + 1}/{self.settings.max_epochs}")
                 if self.communicator.should_stop():
                     raise DkgeError(
                         "the update was stopped; the store is as before, and the same command starts it again"

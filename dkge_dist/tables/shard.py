@@ -17,11 +17,16 @@ from dkge_dist.types import ROW, TRAINED, Array, Field
 
 EPSILON = 1e-10
 
+DAMPING = 4.0
+"""Mean square that damped Adagrad begins with; gradients of a triple that is not learnt are of the size of 1."""
+
+OptimizerKind = Literal["adagrad", "sgd", "damped_adagrad"]
+
 
 class Optimizer(NamedTuple):
     """How a gradient moves a row."""
 
-    kind: Literal["adagrad", "sgd"]
+    kind: OptimizerKind
     rate: float
 
 
@@ -46,10 +51,12 @@ class Shard:
         """One optimizer step on distinct rows."""
         table, rows = self.values[field], as_readonly(rows, ROW)
         gradients = as_readonly(gradients, np.float32)
-        if optimizer.kind == "adagrad":
-            adagrad_rows(table, self.state[field], rows, gradients, np.float32(optimizer.rate), np.float32(EPSILON))
+        rate = np.float32(optimizer.rate)
+        if optimizer.kind == "sgd":
+            sgd_rows(table, rows, gradients, rate)
         else:
-            sgd_rows(table, rows, gradients, np.float32(optimizer.rate))
+            damping = np.float32(DAMPING if optimizer.kind == "damped_adagrad" else 0)
+            adagrad_rows(table, self.state[field], rows, gradients, rate, damping, np.float32(EPSILON))
 
     def write(self, field: Field, rows: Array, values: Array) -> None:
         """Set rows to given values."""

@@ -172,7 +172,7 @@ def raw(kind: int, tags: Sequence[int], arrays: Sequence[Any], integers: tuple[i
         (raw(PUSH, [], [], (-1, 0, 0)), "push: step -1"),
         (raw(PUSH, [], [], (0, 1, 0)), "push: rank 1 of 1"),
         (raw(PUSH, [], [], (0, -1, 0)), "push: rank -1 of 1"),
-        (raw(PUSH, [], [], (0, 0, 2)), "push: step 0 with optimizer 2 of 2"),
+        (raw(PUSH, [], [], (0, 0, 3)), "push: step 0 with optimizer 3 of 3"),
         (raw(WRITE, [], []), "write: 0 fields instead of 1"),
         (raw(WRITE, [ROWS, LATE], [SOME, SOME]), f"write: unexpected array with tag {LATE}"),
     ],

@@ -13,18 +13,26 @@ from tests import reference
 steps = st.lists(st.sets(st.integers(0, 11), min_size=1, max_size=12).map(sorted), min_size=1, max_size=4)
 
 
-@given(steps, st.integers(1, 20), st.integers(0, 2**32 - 1))
-def test_adagrad_equals_the_reference_step_after_step(batches: list[list[int]], dim: int, seed: int) -> None:
+@given(steps, st.integers(1, 20), st.sampled_from([0.0, 3.0]), st.integers(0, 2**32 - 1))
+def test_adagrad_equals_the_reference_step_after_step(
+    batches: list[list[int]], dim: int, damping: float, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     table, state = rng.normal(size=(12, dim)).astype(np.float32), np.zeros(12, np.float32)
     expected, sums = table.astype(np.float64), [0.0] * 12
     for rows in batches:
         gradients = rng.normal(size=(len(rows), dim)).astype(np.float32)
         adagrad_rows(
-            table, state, as_readonly(np.array(rows), ROW), as_readonly(gradients), np.float32(0.1), np.float32(0)
+            table,
+            state,
+            as_readonly(np.array(rows), ROW),
+            as_readonly(gradients),
+            np.float32(0.1),
+            np.float32(damping),
+            np.float32(0),
         )
         for row, gradient in zip(rows, gradients, strict=True):
-            expected[row], sums[row] = reference.adagrad(expected[row], sums[row], gradient, 0.1)
+            expected[row], sums[row] = reference.adagrad(expected[row], sums[row], gradient, 0.1, damping)
     np.testing.assert_allclose(table, expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(state, sums, rtol=1e-4)
 

@@ -60,7 +60,7 @@ for step in range(3):
     denied = torch.arange(100) % 7 == 0
     loss = softmax_loss((joint[:100] - joint[100:]).abs().sum(1), denied, joint[:100], negatives, 1.0)
     loss.backward()
-    adagrad_rows(table, state, np.arange(200, dtype=np.int32), leaf.grad.numpy(), np.float32(0.1), np.float32(1e-10))
+    adagrad_rows(table, state, np.arange(200, dtype=np.int32), leaf.grad.numpy(), *np.float32((0.1, 0, 1e-10)))
     print(loss.item().hex())
 print(hashlib.sha256(table.tobytes()).hexdigest())
 """

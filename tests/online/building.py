@@ -121,8 +121,8 @@ def updater(
     monitor: Monitor | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[Updater, Tables]:
-    """An updater with softmax loss, and its tables. It learns nothing again unless asked to."""
-    settings = load_settings(None, ["online.batch_size=20", "online.again=false", *words])
+    """An updater with softmax loss, and its tables. It always passes over all that changed unless asked otherwise."""
+    settings = load_settings(None, ["online.batch_size=20", "online.narrow_after=0", *words])
     model = Dkge(DIM, 1, 1, 3).requires_grad_(False)
     tables = tables_of(night, model)
     graph, plan = night.graph, night.plan
@@ -138,7 +138,7 @@ def updater(
         relations,
         BatchMaker(plan.triples, entities, relations, negatives, 1.0, deleted=plan.deleted),
         validation or Validation.of(graph, graph.valid, 100, 100),
-        Validation(plan.triples.take(plan.added), graph.topology, graph.entities),
+        Validation(plan.changed, graph.topology, graph.entities),
         Loss("softmax", 0.0),
         settings.online,
         SEED,

@@ -11,6 +11,7 @@ import pytest
 from dkge_dist.evaluation.link_prediction import Ranks
 from dkge_dist.learning.encode import TrainedObjects
 from dkge_dist.learning.step import NotFiniteError
+from dkge_dist.online.updater import BELIEVED
 from dkge_dist.runtime import Monitor
 from dkge_dist.tables.initializer import initial_rows
 from dkge_dist.tables.table import LocalTable, Tables
@@ -285,50 +286,74 @@ def test_a_night_that_only_deletes_is_learnt() -> None:
     assert distance() > start
 
 
-AGAIN = ["online.max_epochs=3", "online.again=true"]
+NARROW = ["online.max_epochs=8", "online.narrow_after=2"]
 
 
-def test_what_is_not_learnt_is_told_by_distances(night: Night) -> None:
-    """An added triple that something else is nearer to than its ends, on either side."""
+def test_what_is_left_is_told_by_distances(night: Night) -> None:
+    """Added triples that something else is nearer to than an end of theirs, and deleted ones that are believed."""
     update, tables = updater(night, ["online.max_epochs=3"])
     update.run(0.2)
     joint = [table.pull({Field.JOINT: np.arange(table.rows, dtype=ROW)})[Field.JOINT] for table in tables]
     train, every = set(to_list(night.graph.train)), night.graph.entities.tolist()
     expected = []
-    for number in night.plan.added.tolist():
-        ((h, r, t),) = to_list(night.plan.triples.take(np.array([number])))
-        tails = {e: sequential_l1(joint[0][h] + joint[1][r], joint[0][e]) for e in every if (h, r, e) not in train}
-        heads = {e: sequential_l1(joint[0][t] - joint[1][r], joint[0][e]) for e in every if (e, r, t) not in train}
-        own_tail = sequential_l1(joint[0][h] + joint[1][r], joint[0][t])
-        own_head = sequential_l1(joint[0][t] - joint[1][r], joint[0][h])
-        if own_tail >= min(tails.values()) or own_head >= min(heads.values()):
-            expected.append(number)
-    assert expected
-    assert update._not_learnt().tolist() == expected
+    for number, (h, r, t) in enumerate(to_list(night.plan.changed)):
+        own = (
+            sequential_l1(joint[0][h] + joint[1][r], joint[0][t]),
+            sequential_l1(joint[0][t] - joint[1][r], joint[0][h]),
+        )
+        tails = [
+            sequential_l1(joint[0][h] + joint[1][r], joint[0][e]) for e in every if (h, r, e) not in train and e != t
+        ]
+        heads = [
+            sequential_l1(joint[0][t] - joint[1][r], joint[0][e]) for e in every if (e, r, t) not in train and e != h
+        ]
+        nearer = [sum(other < mine for other in side) for mine, side in zip(own, (tails, heads), strict=True)]
+        as_near = [sum(other == mine for other in side) for mine, side in zip(own, (tails, heads), strict=True)]
+        ranks = [1 + less + same / 2 for less, same in zip(nearer, as_near, strict=True)]
+        is_added = number < night.plan.added.shape[0]
+        expected.append(max(ranks) > 1 if is_added else sum(1 / rank for rank in ranks) / 2 > BELIEVED)
+    assert any(expected) and not all(expected)
+    assert update._is_left().tolist() == expected
 
 
-def test_what_is_not_learnt_is_learnt_again(night: Night) -> None:
+def test_later_epochs_pass_over_what_is_left(night: Night) -> None:
     """Over other batches than before, into the same rows; o* is fresh afterwards."""
-    update, tables = updater(night, AGAIN)
+    update, tables = updater(night, NARROW)
     before, done, after = values_of(tables), update.run(0.2), values_of(tables)
-    assert [line["epoch"] for line in done.history] == [1, 2, 3, 4, 5, 6]
-    assert update.order.batches <= update.changed.batches
+    assert [line["epoch"] for line in done.history] == list(range(1, 9))
+    assert update.order.changed.shape[0] < update.changed.changed.shape[0]
     for kind, plan in (("entities", night.plan.entities), ("relations", night.plan.relations)):
         for name, rows in plan.write_set.items():
             changed = (before[kind][name] != after[kind][name]).any(1)
             assert set(np.flatnonzero(changed).tolist()) <= set(rows.tolist())
-    once, _ = updater(night, AGAIN[:1])
-    assert once.run(0.2).history[2]["loss"] == done.history[2]["loss"]
+    whole, _ = updater(night, NARROW[:1])
+    losses = [line["loss"] for line in whole.run(0.2).history]
+    assert [line["loss"] for line in done.history[:2]] == losses[:2]
+    assert [line["loss"] for line in done.history[2:]] != losses[2:]
     update._refresh()
     assert values_of(tables)["entities"][Field.JOINT].tobytes() == after["entities"][Field.JOINT].tobytes()
 
 
-def test_nothing_is_learnt_again_where_everything_is_learnt(night: Night) -> None:
-    """Or where time is over before the epochs are."""
-    update, _ = updater(night, AGAIN)
-    ranks = np.ones(night.plan.added.shape[0])
+@pytest.mark.parametrize(("first", "looks"), [(0, []), (2, [2, 6]), (3, [3, 7]), (8, []), (9, [])])
+def test_what_is_left_is_looked_for_every_four_epochs(night: Night, first: int, looks: list[int]) -> None:
+    update, _ = updater(night, ["online.max_epochs=8", f"online.narrow_after={first}"])
+    asked, ranks = [], np.full(night.plan.changed.count, 2.0)
+    epoch = update._epoch
+    count = iter(range(1, 99))
+    update._epoch = lambda *given: (asked.append(next(count)), epoch(*given))[1]  # type: ignore[method-assign]
+    seen: list[int] = []
+    rank = lambda *_: (seen.append(asked[-1]), Ranks(ranks, ranks))[1]  # noqa: E731
+    update.check = SimpleNamespace(rows=np.arange(3, dtype=ROW), rank=rank)  # type: ignore[assignment]
+    assert update.run(0.2).epochs == 8
+    assert seen == looks
+
+
+def test_epochs_end_where_everything_is_learnt_or_time_is_over(night: Night) -> None:
+    update, _ = updater(night, NARROW)
+    ranks = np.ones(night.plan.changed.count)
+    ranks[night.plan.added.shape[0] :] = 9
     update.check = SimpleNamespace(rows=np.arange(3, dtype=ROW), rank=lambda *_: Ranks(ranks, ranks))  # type: ignore[assignment]
-    assert update.run(0.2).epochs == 3
+    assert update.run(0.2).epochs == 2
     clock = iter(range(1000))
-    update, _ = updater(night, [*AGAIN, "online.max_seconds=3"], clock=lambda: float(next(clock)))
+    update, _ = updater(night, [*NARROW, "online.max_seconds=3"], clock=lambda: float(next(clock)))
     assert update.run(0.2).epochs < 3
