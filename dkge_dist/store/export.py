@@ -143,12 +143,14 @@ def _zarr(folder: Path, vectors: Sequence[Vectors], deleted: Sequence[LabelledRo
 
 def _rows(vectors: Sequence[Vectors], deleted: Sequence[LabelledRows]) -> dict[str, Array]:
     """The permanent rows of every kind, by the name that they have beside its vectors."""
-    return {f"{some.noun}_rows": some.rows.astype(np.int32) for some in (*vectors, *deleted)}
+    every: list[Vectors | LabelledRows] = [*vectors, *deleted]
+    return {f"{some.noun}_rows": some.rows.astype(np.int32) for some in every}
 
 
 def _labels(folder: Path, vectors: Sequence[Vectors], deleted: Sequence[LabelledRows]) -> None:
     """As JSON lists, since labels may hold tabs and line ends."""
-    for some in (*vectors, *deleted):
+    every: list[Vectors | LabelledRows] = [*vectors, *deleted]
+    for some in every:
         text = json.dumps(list(some.labels), ensure_ascii=False, indent=0)
         (folder / f"{some.noun}.json").write_text(text, encoding="utf-8")
 

@@ -45,4 +45,5 @@ def differing(old: StoredTable, new: StoredTable, rows: Array) -> Array:
     """Of these rows (ascending, both tables have them), those whose vectors differ in any bit."""
     runs = (rows[first : first + RUN_ROWS] for first in range(0, rows.shape[0], RUN_ROWS))
     is_other = [(old.take(run).view(np.uint32) != new.take(run).view(np.uint32)).any(1) for run in runs]
-    return rows[np.concatenate([np.empty(0, np.bool_), *is_other])]
+    found: Array = rows[np.concatenate([np.empty(0, np.bool_), *is_other])]
+    return found
