@@ -277,13 +277,21 @@ def export(
     out: PathLike,
     *,
     format: Literal["parquet", "npy", "safetensors", "zarr"] = "parquet",
-    version: str | None = None,
+    version: str | int | None = None,
+    since: str | int | None = None,
     what: Literal["joint", "knowledge", "context"] = "joint",
 ) -> Report:
-    """Write the vectors of all entities and relations of a model's snapshot, with their labels, to a new folder."""
+    """Write the vectors of all entities and relations of a model's snapshot, with their labels, to a new folder.
+
+    With `since` (a version or snapshot, as `version`) only what changed from that model to this one: vectors to upsert,
+    and labels and rows to delete.
+    """
     from dkge_dist.jobs import export as job
 
-    return job.export(Store.open(store), Path(out), format, version, Field(what))
+    wanted = None if version is None else str(version)
+    if since is not None:
+        return job.export_changes(Store.open(store), Path(out), format, wanted, str(since), Field(what))
+    return job.export(Store.open(store), Path(out), format, wanted, Field(what))
 
 
 def open_version(store: PathLike, version: str | int | None = None) -> zarr.Group:

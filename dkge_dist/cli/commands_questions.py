@@ -120,11 +120,15 @@ def export(
         Literal["parquet", "npy", "safetensors", "zarr"], typer.Option(help="Kind of files.")
     ] = "parquet",
     version: ModelVersion = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="V", help="Only what changed since the model of this version: to upsert, to delete."),
+    ] = None,
     what: Annotated[Literal["joint", "knowledge", "context"], typer.Option(help="Which vectors.")] = "joint",
     as_json: Json = False,
 ) -> None:
     """Write the vectors of a model, with their labels, for other programs."""
     from dkge_dist import api
 
-    report = api.export(store, out, format=format, version=version, what=what)
+    report = api.export(store, out, format=format, version=version, since=since, what=what)
     emit(report, as_json, lambda report: render_exported(report, out))

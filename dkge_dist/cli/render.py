@@ -227,6 +227,11 @@ def _format_path(path: dict[str, Any]) -> str:
 
 def render_exported(report: dict[str, Any], out: Path) -> None:
     """Which vectors were written, and how many."""
+    if "since" in report:
+        print(f"{out}: {report['what']} vectors from version {report['since']} to {report['version']}")
+        for noun in ("entities", "relations"):
+            print(f"  {noun}: {report[f'upserted_{noun}']:,} to upsert, {report[f'deleted_{noun}']:,} to delete")
+        return
     sizes = {name: report[name] for name in ("entities", "relations", "dim")}
     print(f"{out}: {report['what']} vectors of {format_counts(sizes)}")
 

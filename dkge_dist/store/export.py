@@ -1,5 +1,8 @@
 """Vectors for other programs: Parquet, NumPy, safetensors or Zarr, in a folder that appears at once.
 
+Beside every vector stand its label and its permanent row: Parquet has them as columns; the others have rows as an array
+`entities_rows` and labels as a JSON list. What a copy is to delete has the same without vectors, as `deleted_entities`.
+
 Vectors are read and written some thousand rows at a time, so that a table never has to fit into memory (safetensors is
 the exception: its files are written in one go).
 """
@@ -18,9 +21,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import safetensors.numpy
 
-from dkge_dist.kernels.sets import distinct
-from dkge_dist.store.manifest import TableEntry
-from dkge_dist.store.storage import Storage
 from dkge_dist.store.tables import VALUE, StoredTable, block_rows
 from dkge_dist.types import Array, UsageError
 
@@ -40,21 +40,22 @@ class Rows(Protocol):
 
 
 class TableRows:
-    """Some rows (ascending) of a stored table. Only the blocks of the slice that is asked for are read."""
+    """Some rows (ascending) of a stored table. Only what the slice that is asked for needs is read."""
 
-    def __init__(self, storage: Storage, entry: TableEntry, rows: Array) -> None:
-        self._table = StoredTable(storage, entry)
-        self._rows = rows
-        self.shape = (rows.shape[0], entry.dim)
+    def __init__(self, table: StoredTable, rows: Array) -> None:
+        self._table, self._rows = table, rows
+        self.shape = (rows.shape[0], table.entry.dim)
 
     def __getitem__(self, wanted: slice, /) -> Array:
-        rows = self._rows[wanted]
-        block = self._table.index.block
-        out = np.empty((rows.shape[0], self.shape[1]), VALUE)
-        for number in distinct(rows // block):
-            begin, end = np.searchsorted(rows, (number * block, (number + 1) * block))
-            out[begin:end] = self._table.rows(int(number))[rows[begin:end] - number * block]
-        return out
+        return self._table.take(self._rows[wanted])
+
+
+class LabelledRows(NamedTuple):
+    """Objects of one kind without vectors: what a copy is to delete."""
+
+    noun: str
+    rows: Array
+    labels: Sequence[str]
 
 
 class Vectors(NamedTuple):
@@ -70,7 +71,9 @@ class Vectors(NamedTuple):
         return (slice(first, first + length) for first in range(0, len(self.rows), length))
 
 
-def write_vectors(out: Path, format: Format, vectors: Sequence[Vectors]) -> list[str]:
+def write_vectors(
+    out: Path, format: Format, vectors: Sequence[Vectors], deleted: Sequence[LabelledRows] = ()
+) -> list[str]:
     """Write to the folder `out`, which must be new or empty; the names of the files."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out}: exists already; name a new or empty folder")
@@ -78,7 +81,7 @@ def write_vectors(out: Path, format: Format, vectors: Sequence[Vectors]) -> list
     temporary = out.parent / f".{out.name}.{secrets.token_hex(8)}"
     temporary.mkdir()
     try:
-        WRITERS[format](temporary, vectors)
+        WRITERS[format](temporary, vectors, deleted)
         if out.exists():
             out.rmdir()
         temporary.rename(out)
@@ -87,40 +90,40 @@ def write_vectors(out: Path, format: Format, vectors: Sequence[Vectors]) -> list
     return sorted(path.name for path in out.iterdir())
 
 
-def _parquet(folder: Path, vectors: Sequence[Vectors]) -> None:
+def _parquet(folder: Path, vectors: Sequence[Vectors], deleted: Sequence[LabelledRows]) -> None:
+    labelled = {"label": pa.large_string(), "row": pa.int32()}
     for some in vectors:
         dim = some.values.shape[1]
-        schema = pa.schema(
-            {"label": pa.large_string(), "row": pa.int32(), "vector": pa.list_(pa.float32(), dim)}.items()
-        )
+        schema = pa.schema({**labelled, "vector": pa.list_(pa.float32(), dim)}.items())
         with pq.ParquetWriter(folder / f"{some.noun}.parquet", schema) as writer:
             for run in some.runs():
                 flat = pa.array(np.ascontiguousarray(some.values[run], np.float32).reshape(-1))
-                columns = {
-                    "label": pa.array(some.labels[run], pa.large_string()),
-                    "row": pa.array(some.rows[run].astype(np.int32)),
-                    "vector": pa.FixedSizeListArray.from_arrays(flat, dim),
-                }
+                vector = pa.FixedSizeListArray.from_arrays(flat, dim)
+                columns = {"label": some.labels[run], "row": some.rows[run].astype(np.int32), "vector": vector}
                 writer.write_table(pa.table(columns, schema))
+    for gone in deleted:
+        columns = {"label": gone.labels, "row": gone.rows.astype(np.int32)}
+        pq.write_table(pa.table(columns, pa.schema(labelled.items())), folder / f"{gone.noun}.parquet")
 
 
-def _npy(folder: Path, vectors: Sequence[Vectors]) -> None:
+def _npy(folder: Path, vectors: Sequence[Vectors], deleted: Sequence[LabelledRows]) -> None:
     for some in vectors:
         into = np.lib.format.open_memmap(folder / f"{some.noun}.npy", "w+", VALUE, some.values.shape)
         for run in some.runs():
             into[run] = some.values[run]
         into.flush()
-        _labels(folder, some)
+    for name, rows in _rows(vectors, deleted).items():
+        np.save(folder / f"{name}.npy", rows, allow_pickle=False)
+    _labels(folder, vectors, deleted)
 
 
-def _safetensors(folder: Path, vectors: Sequence[Vectors]) -> None:
+def _safetensors(folder: Path, vectors: Sequence[Vectors], deleted: Sequence[LabelledRows]) -> None:
     tensors = {some.noun: np.ascontiguousarray(some.values[:], np.float32) for some in vectors}
-    safetensors.numpy.save_file(tensors, folder / "vectors.safetensors")
-    for some in vectors:
-        _labels(folder, some)
+    safetensors.numpy.save_file({**tensors, **_rows(vectors, deleted)}, folder / "vectors.safetensors")
+    _labels(folder, vectors, deleted)
 
 
-def _zarr(folder: Path, vectors: Sequence[Vectors]) -> None:
+def _zarr(folder: Path, vectors: Sequence[Vectors], deleted: Sequence[LabelledRows]) -> None:
     """A group with an array for each kind, uncompressed: random bits of vectors do not get smaller."""
     import zarr  # Here, because it takes most of a second that other formats need not wait for.
 
@@ -133,13 +136,23 @@ def _zarr(folder: Path, vectors: Sequence[Vectors]) -> None:
         )
         for run in some.runs(block):
             array[run] = some.values[run]
-        _labels(folder, some)
+    for name, numbers in _rows(vectors, deleted).items():
+        group.create_array(name, data=numbers, chunks=(max(1, len(numbers)),), compressors=None)
+    _labels(folder, vectors, deleted)
 
 
-def _labels(folder: Path, vectors: Vectors) -> None:
-    """As a JSON list, since labels may hold tabs and line ends."""
-    text = json.dumps(list(vectors.labels), ensure_ascii=False, indent=0)
-    (folder / f"{vectors.noun}.json").write_text(text, encoding="utf-8")
+def _rows(vectors: Sequence[Vectors], deleted: Sequence[LabelledRows]) -> dict[str, Array]:
+    """The permanent rows of every kind, by the name that they have beside its vectors."""
+    every: list[Vectors | LabelledRows] = [*vectors, *deleted]
+    return {f"{some.noun}_rows": some.rows.astype(np.int32) for some in every}
+
+
+def _labels(folder: Path, vectors: Sequence[Vectors], deleted: Sequence[LabelledRows]) -> None:
+    """As JSON lists, since labels may hold tabs and line ends."""
+    every: list[Vectors | LabelledRows] = [*vectors, *deleted]
+    for some in every:
+        text = json.dumps(list(some.labels), ensure_ascii=False, indent=0)
+        (folder / f"{some.noun}.json").write_text(text, encoding="utf-8")
 
 
 WRITERS = {"parquet": _parquet, "npy": _npy, "safetensors": _safetensors, "zarr": _zarr}

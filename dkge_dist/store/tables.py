@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from dkge_dist.kernels.sets import distinct
 from dkge_dist.store.columns import numbers_of, read_columns, write_columns
 from dkge_dist.store.manifest import PartEntry, TableEntry
 from dkge_dist.store.mapping import forget_pages, map_file, map_files
@@ -176,6 +177,29 @@ class StoredTable:
         count = min(self.index.block, self.entry.rows - number * self.index.block)
         base, written = self._base(number), self._written(number)
         return base if base.shape[0] == count and not written else self._patched(base, written, count)
+
+    def take(self, rows: Array) -> Array:
+        """Some rows (ascending). Blocks are looked at only for rows that no delta has."""
+        values = np.zeros((rows.shape[0], self.entry.dim), VALUE)
+        missing = np.ones(rows.shape[0], np.bool_)
+        for written, vectors in reversed(self._deltas):
+            places = np.searchsorted(written, rows)
+            found = missing & (places < written.shape[0])
+            found[found] = written[places[found]] == rows[found]
+            values[found] = vectors[places[found]]
+            missing &= ~found
+        wanted = np.flatnonzero(missing & (rows < self.index.rows))
+        numbers = rows[wanted] // self.index.block
+        looked_at = distinct(numbers).tolist()
+        self.index.storage.fetch(self.index.parts[number] for number in looked_at)
+        for number in looked_at:
+            here = wanted[slice(*np.searchsorted(numbers, (number, number + 1)))]
+            values[here] = self.index.map(number)[rows[here] - number * self.index.block]
+        return values
+
+    def written_rows(self, first_delta: int = 0) -> list[Array]:
+        """The rows of every delta from one on."""
+        return [rows for rows, _ in self._deltas[first_delta:]]
 
     def chunk(self, number: int) -> Array:
         """One block with its padding. Mapped and read-only if it is just as the base has it, else a copy."""

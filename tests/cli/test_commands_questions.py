@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -353,6 +354,34 @@ class TestExport:
         ended = run("export", updated[0], tmp_path / "out", "--version", "2")
         assert (ended.code, ended.stderr) == (0, "")
         assert ended.stdout == f"{tmp_path}/out: joint vectors of entities 60, relations 4, dim 8\n"
+
+    def test_only_what_changed_since_a_version(self, updated: tuple[Path, Ended], tmp_path: Path) -> None:
+        ended = dkge("export", updated[0], tmp_path / "out", "--since", "2", "--json")
+        assert (ended.code, ended.stderr) == (0, "")
+        assert (ended.json["since"], ended.json["version"]) == (2, 4)
+        for kind, (labels, values) in self.expected(updated[0], "joint").items():
+            table = pq.read_table(tmp_path / "out" / f"{kind}.parquet")
+            found = dict(zip(table["label"].to_pylist(), table["vector"].to_pylist(), strict=True))
+            assert ended.json[f"upserted_{kind}"] == len(found) > 0
+            assert ended.json[f"deleted_{kind}"] == 0
+            expected = dict(zip(labels, values.tolist(), strict=True))
+            assert found == {label: expected[label] for label in found}
+        assert len(pq.read_table(tmp_path / "out" / "deleted_entities.parquet")) == 0
+
+    def test_back_to_an_earlier_version_as_text(self, updated: tuple[Path, Ended], tmp_path: Path, run: Run) -> None:
+        ended = run("export", updated[0], tmp_path / "out", "--since", "4", "--version", "2")
+        assert (ended.code, ended.stderr) == (0, "")
+        first, entities, relations = ended.stdout.splitlines()
+        assert first == f"{tmp_path}/out: joint vectors from version 4 to 2"
+        assert re.fullmatch(r"  entities: [0-9]+ to upsert, 2 to delete", entities)
+        assert re.fullmatch(r"  relations: [0-9]+ to upsert, 1 to delete", relations)
+
+    def test_changes_since_a_version_that_is_not_there(
+        self, updated: tuple[Path, Ended], tmp_path: Path, run: Run
+    ) -> None:
+        message = error_of(run("export", updated[0], tmp_path / "out", "--since", "9", "--json"), 1)
+        assert "no snapshot '9'" in message
+        assert not (tmp_path / "out").exists()
 
     def test_existing_files_are_not_overwritten(self, updated: tuple[Path, Ended], tmp_path: Path, run: Run) -> None:
         (tmp_path / "kept").write_text("x")

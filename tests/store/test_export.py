@@ -14,10 +14,9 @@ import pytest
 import safetensors.numpy
 import zarr
 
-from dkge_dist.store import export
-from dkge_dist.store.export import RUN_ROWS, Format, TableRows, Vectors, write_vectors
+from dkge_dist.store.export import RUN_ROWS, Format, LabelledRows, TableRows, Vectors, write_vectors
 from dkge_dist.store.storage import open_storage
-from dkge_dist.store.tables import save_delta, save_table
+from dkge_dist.store.tables import BlockIndex, StoredTable, save_delta, save_table
 from dkge_dist.types import UsageError
 
 FORMATS: list[Format] = ["parquet", "npy", "safetensors", "zarr"]
@@ -57,10 +56,39 @@ def test_what_is_exported_is_read_back(tmp_path: Path, format: Format, count: in
         assert np.array_equal(values, some.values)
 
 
-def test_parquet_has_permanent_rows(tmp_path: Path) -> None:
+def rows_of(out: Path, format: Format, noun: str) -> np.ndarray:
+    if format == "parquet":
+        return pq.read_table(out / f"{noun}.parquet")["row"].to_numpy()
+    if format == "npy":
+        return np.load(out / f"{noun}_rows.npy", allow_pickle=False)
+    if format == "safetensors":
+        return safetensors.numpy.load_file(out / "vectors.safetensors")[f"{noun}_rows"]
+    return zarr.open_array(out / f"{noun}_rows", mode="r")[:]  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_rows_stand_beside_vectors(tmp_path: Path, format: Format) -> None:
     some = some_vectors("entities", 20_000)
-    write_vectors(tmp_path / "out", "parquet", [some])
-    assert pq.read_table(tmp_path / "out" / "entities.parquet")["row"].to_numpy().tolist() == some.rows.tolist()
+    write_vectors(tmp_path / "out", format, [some])
+    found = rows_of(tmp_path / "out", format, "entities")
+    assert found.dtype == np.int32
+    assert found.tolist() == some.rows.tolist()
+
+
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("count", [0, 3])
+def test_what_is_to_be_deleted_has_rows_and_labels(tmp_path: Path, format: Format, count: int) -> None:
+    upserted = some_vectors("entities", 0)
+    deleted = LabelledRows("deleted_entities", np.arange(count, dtype=np.int32) + 7, ["a\tb", "é", "c\nd"][:count])
+    write_vectors(tmp_path / "out", format, [upserted], [deleted])
+    assert rows_of(tmp_path / "out", format, "deleted_entities").tolist() == deleted.rows.tolist()
+    labels, values = read_back(tmp_path / "out", format, "entities")
+    assert (labels, values.shape) == ([], (0, DIM)), "nothing to upsert is no error"
+    if format == "parquet":
+        found = pq.read_table(tmp_path / "out" / "deleted_entities.parquet")["label"].to_pylist()
+    else:
+        found = json.loads((tmp_path / "out" / "deleted_entities.json").read_text(encoding="utf-8"))
+    assert found == deleted.labels
 
 
 def test_zarr_is_a_group_in_chunks(tmp_path: Path) -> None:
@@ -103,19 +131,19 @@ def test_rows_of_a_table_are_read_by_slices(tmp_path: Path, monkeypatch: pytest.
         values[[3, 700]] = 7
         entry = entry.model_copy(update={"deltas": [save_delta(staging, np.array([3, 700]), values[[3, 700]])]})
     alive = np.sort(rng.choice(1000, 600, replace=False))
-    rows = TableRows(storage, entry, alive)
+    rows = TableRows(StoredTable(storage, entry), alive)
     assert rows.shape == (600, DIM)
     assert np.array_equal(rows[:], values[alive])
     for some in (slice(0, 64), slice(590, 700), slice(5, 5), slice(100, 101)):
         assert np.array_equal(rows[some], values[alive][some])
     asked: list[int] = []
-    real = export.StoredTable.rows
+    real = BlockIndex.map
 
     def watched(self: Any, number: int) -> np.ndarray:
         asked.append(number)
         return real(self, number)
 
-    monkeypatch.setattr(export.StoredTable, "rows", watched)
+    monkeypatch.setattr(BlockIndex, "map", watched)
     found = rows[200:210]
     assert asked == sorted({row // 64 for row in alive[200:210]})
     assert np.array_equal(found, values[alive[200:210]])

@@ -325,3 +325,20 @@ def test_deltas_of_other_rows_are_refused(storage: Storage, rows: list[int]) -> 
     for read in (load_table, StoredTable):
         with pytest.raises(StoreError, match=f"part .*{delta.digest} is damaged: its rows are not those of a table"):
             read(storage, damaged)
+
+
+@settings(max_examples=25)
+@given(st.integers(1, 60), st.integers(0, 99), st.lists(st.integers(0, 40), max_size=4), st.data())
+def test_rows_are_taken_as_all_of_them_are_loaded(rows: int, seed: int, counts: list[int], data: st.DataObject) -> None:
+    rng = np.random.default_rng(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        storage = open_storage(Path(folder))
+        entry = saved(storage, vectors(rows, 2, seed), 8)
+        grown = rows + data.draw(st.integers(0, 20)) if counts else rows
+        with storage.staging() as staging:
+            some = [np.sort(rng.choice(grown, min(count, grown), replace=False)) for count in counts]
+            deltas = [save_delta(staging, these, vectors(len(these), 2, seed + 1)) for these in some]
+        entry = entry.model_copy(update={"rows": grown, "deltas": deltas})
+        wanted = np.sort(rng.choice(grown, data.draw(st.integers(0, grown)), replace=False))
+        taken = StoredTable(storage, entry).take(wanted)
+        assert taken.tobytes() == load_table(storage, entry)[wanted].tobytes()
