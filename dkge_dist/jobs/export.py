@@ -7,11 +7,24 @@ from pathlib import Path
 
 import numpy as np
 
+from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.jobs.opened import open_model
 from dkge_dist.jobs.report import Report, seconds_since
 from dkge_dist.store.export import Format, TableRows, Vectors, write_vectors
 from dkge_dist.store.store import Store
-from dkge_dist.types import Field
+from dkge_dist.types import Array, Field
+
+
+def all_names(names: Dictionary, rows: Array) -> list[str | None] | None:
+    """The display names of many rows, ascending; None if nothing has one."""
+    if names.display_names is None:
+        return None
+    table = names.display_names.table()
+    here = table.take(np.isin(table.rows, rows))
+    found: list[str | None] = [None] * len(rows)
+    for place, name in zip(np.searchsorted(rows, here.rows).tolist(), here.names, strict=True):
+        found[place] = name
+    return found
 
 
 def export(store: Store, out: Path, format: Format, version: str | None, field: Field) -> Report:
@@ -26,7 +39,9 @@ def export(store: Store, out: Path, format: Format, version: str | None, field: 
     vectors = []
     for noun, table, alive, names in kinds:
         rows = np.flatnonzero(alive)
-        vectors.append(Vectors(noun, rows, names.labels(rows), TableRows(store.storage, table, rows)))
+        vectors.append(
+            Vectors(noun, rows, names.labels(rows), TableRows(store.storage, table, rows), all_names(names, rows))
+        )
     written = write_vectors(out, format, vectors)
     return {
         "out": str(out),

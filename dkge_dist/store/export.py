@@ -58,12 +58,13 @@ class TableRows:
 
 
 class Vectors(NamedTuple):
-    """Vectors of one kind of objects, with their permanent rows and their labels."""
+    """Vectors of one kind of objects, with their permanent rows, their labels, and display names if there are any."""
 
     noun: str
     rows: Array
     labels: Sequence[str]
     values: Rows
+    names: Sequence[str | None] | None = None
 
     def runs(self, length: int = RUN_ROWS) -> Iterator[slice]:
         """Where one run of rows after the other is."""
@@ -90,9 +91,10 @@ def write_vectors(out: Path, format: Format, vectors: Sequence[Vectors]) -> list
 def _parquet(folder: Path, vectors: Sequence[Vectors]) -> None:
     for some in vectors:
         dim = some.values.shape[1]
-        schema = pa.schema(
-            {"label": pa.large_string(), "row": pa.int32(), "vector": pa.list_(pa.float32(), dim)}.items()
-        )
+        types = {"label": pa.large_string(), "row": pa.int32(), "vector": pa.list_(pa.float32(), dim)}
+        if some.names is not None:
+            types["name"] = pa.large_string()
+        schema = pa.schema(types.items())
         with pq.ParquetWriter(folder / f"{some.noun}.parquet", schema) as writer:
             for run in some.runs():
                 flat = pa.array(np.ascontiguousarray(some.values[run], np.float32).reshape(-1))
@@ -101,6 +103,8 @@ def _parquet(folder: Path, vectors: Sequence[Vectors]) -> None:
                     "row": pa.array(some.rows[run].astype(np.int32)),
                     "vector": pa.FixedSizeListArray.from_arrays(flat, dim),
                 }
+                if some.names is not None:
+                    columns["name"] = pa.array(some.names[run], pa.large_string())
                 writer.write_table(pa.table(columns, schema))
 
 
@@ -137,9 +141,11 @@ def _zarr(folder: Path, vectors: Sequence[Vectors]) -> None:
 
 
 def _labels(folder: Path, vectors: Vectors) -> None:
-    """As a JSON list, since labels may hold tabs and line ends."""
-    text = json.dumps(list(vectors.labels), ensure_ascii=False, indent=0)
-    (folder / f"{vectors.noun}.json").write_text(text, encoding="utf-8")
+    """As a JSON list, since labels may hold tabs and line ends; display names as another, null for none."""
+    for name, values in ((vectors.noun, vectors.labels), (f"{vectors.noun}-names", vectors.names)):
+        if values is not None:
+            text = json.dumps(list(values), ensure_ascii=False, indent=0)
+            (folder / f"{name}.json").write_text(text, encoding="utf-8")
 
 
 WRITERS = {"parquet": _parquet, "npy": _npy, "safetensors": _safetensors, "zarr": _zarr}
