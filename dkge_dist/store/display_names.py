@@ -12,6 +12,7 @@ names, and what was written once is rarely written again. A run is one part:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import TypeVar
 
@@ -162,11 +163,8 @@ class StoredNames:
         return self._reading(lambda runs: list(_found_in(runs, name)))
 
     def table(self) -> NameTable:
-        """All names at once."""
-        table = NameTable.empty()
-        for entry in self._entries:
-            table = table.then(load_run(self._storage, entry))
-        return table
+        """All names at once. There is at least one run."""
+        return reduce(NameTable.then, (load_run(self._storage, entry) for entry in self._entries))
 
     def changed(self, given: NameTable) -> NameTable:
         """Those of the given names that are not so already. Few are looked up one by one, many compared at once."""
