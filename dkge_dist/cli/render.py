@@ -206,7 +206,7 @@ def render_evidence(report: dict[str, Any]) -> None:
     print(f"evidence of version {report['version']} for {report['snapshot']!r}{fitted}")
     supports, weights = [], []
     for found in report["relations"]:
-        name = shown = _format_named(found, "relation")
+        name = relation = _format_named(found, "relation")
         lines = [(_format_link(link), link["confidence"], link["pairs"], link["of"]) for link in found["links"]]
         lines += [(_format_path(path), path["confidence"], path["pairs"], path["of"]) for path in found["paths"]]
         for text, confidence, pairs, of in lines or [("nothing", None, None, None)]:
@@ -216,7 +216,7 @@ def render_evidence(report: dict[str, Any]) -> None:
         for side in ("tail", "head"):
             own = f"{found['own_entity']:.1f}"
             values = [f"{found['weights'][side][feature]:.2f}" for feature in report["features"]]
-            weights.append([shown if side == "tail" else "", f"{side}s", *values, own])
+            weights.append([relation if side == "tail" else "", f"{side}s", *values, own])
     print_table(["relation", "supported by", "confidence", "pairs", "of"], supports)
     print("of the pairs that the supporting relation or path joins, so many have the relation too")
     print()

@@ -129,9 +129,11 @@ class Dictionary:
         return [None] * len(rows) if self.display_names is None else self.display_names.of(rows.tolist())
 
     def called(self, row: int) -> str:
-        """What a sentence calls a row: its display name, or its label where it has none."""
+        """What a sentence calls a row: its display name, with the label if others have it too; or the label alone."""
         name = self.display_names.of([row])[0] if self.display_names is not None else None
-        return self.label(row) if name is None else name
+        if name is None or self.display_names is None:
+            return self.label(row)
+        return name if len(self.display_names.find(name)) == 1 else f"{name} ({self.label(row)})"
 
     @cached_property
     def digests(self) -> Array:

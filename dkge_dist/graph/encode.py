@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -25,7 +25,7 @@ class Encoded:
 
     splits: tuple[Triples, Triples, Triples]
     deleted: Array
-    names: list[NameBatch]
+    names: list[NameBatch] = field(default_factory=list)
 
     @property
     def count(self) -> int:

@@ -279,6 +279,7 @@ def same_fields(
 ) -> Array:
     """Which fields have the same bytes as the others, one by one."""
     result = np.empty(start.shape[0], np.bool_)
-    one, other = (data, start, stop), (other_data, other_start, other_stop)
-    _same_fields(*map(as_readonly, one), *map(as_readonly, other), result)
+    data, start, stop = as_readonly(data), as_readonly(start), as_readonly(stop)
+    others = as_readonly(other_data), as_readonly(other_start), as_readonly(other_stop)
+    _same_fields(data, start, stop, *others, result)
     return result

@@ -12,7 +12,7 @@ names, and what was written once is rarely written again. A run is one part:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 from pathlib import Path
 from typing import TypeVar
 
@@ -36,6 +36,8 @@ from dkge_dist.types import Array
 NAME_TYPES = {"row": pa.int32(), "name": pa.large_string(), "hash": pa.uint64(), "place": pa.int32()}
 FEW = 1000
 """Names are few if the store has so many times as many."""
+CACHED = 1 << 16
+"""Names that are remembered."""
 Found = TypeVar("Found")
 
 
@@ -147,24 +149,27 @@ class StoredNames:
     def __init__(self, storage: Storage, entries: Sequence[NameRunEntry]) -> None:
         self._storage, self._entries = storage, list(entries)
         self._runs: list[_Run] | None = None
-        self._known: dict[int, str | None] = {}
+        # Sentences about evidence name the same rows again and again.
+        self._name_of, self._rows_of = lru_cache(CACHED)(self._read_name), lru_cache(CACHED)(self._read_rows)
 
     def of(self, rows: Sequence[int]) -> list[str | None]:
         """The name of each row, None for those without."""
-        return [self._known[row] if row in self._known else self._looked_up(row) for row in rows]
-
-    def _looked_up(self, row: int) -> str | None:
-        # Sentences about evidence name the same rows again and again.
-        name = self._known[row] = self._reading(lambda runs: _name_in(runs, row))
-        return name
+        return [self._name_of(row) for row in rows]
 
     def find(self, name: str) -> list[NamedRow]:
         """All rows with this name, whatever the case of its letters."""
-        return self._reading(lambda runs: list(_found_in(runs, name)))
+        return list(self._rows_of(name))
+
+    def _read_name(self, row: int) -> str | None:
+        return self._reading(lambda runs: _name_in(runs, row))
+
+    def _read_rows(self, name: str) -> tuple[NamedRow, ...]:
+        return self._reading(lambda runs: tuple(_found_in(runs, name)))
 
     def table(self) -> NameTable:
-        """All names at once. There is at least one run."""
-        return reduce(NameTable.then, (load_run(self._storage, entry) for entry in self._entries))
+        """All names at once."""
+        runs = [load_run(self._storage, entry) for entry in self._entries]
+        return reduce(NameTable.then, runs or [NameTable.empty()])
 
     def changed(self, given: NameTable) -> NameTable:
         """Those of the given names that are not so already. Few are looked up one by one, many compared at once."""
