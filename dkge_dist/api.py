@@ -5,6 +5,7 @@ The module of a job is imported when it runs: nobody waits for torch to see a lo
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -54,19 +55,23 @@ def ingest(
     released_after: int | None = None,
     key: Literal["id", "name"] = "id",
     literals: bool = True,
+    labels: PathLike | Iterable[PathLike] = (),
+    label_language: str = "en",
     progress: ProgressCallback | None = None,
 ) -> Report:
     """Make the next snapshot of `store` out of `source`; on any error the store is as before.
 
-    With `onto` (a name or version number) it is refused unless that snapshot is current.
+    With `onto` (a name or version number) it is refused unless that snapshot is current. `labels` are files of display
+    names, `label<TAB>name` lines, beside those that the source gives; `label_language` chooses among those of RDF.
     """
     from dkge_dist.graph.holdout import HeldOut
-    from dkge_dist.graph.sources.detect import SourceOptions, open_source
+    from dkge_dist.graph.sources.detect import SourceOptions, open_label_files, open_source
     from dkge_dist.jobs import ingest as job
     from dkge_dist.store.ingest import IngestOptions
 
-    reader = open_source(Path(source), format, SourceOptions(released_after, key, literals))
-    options = IngestOptions(name, HeldOut(valid, test), force, max_bad_lines, onto)
+    reader = open_source(Path(source), format, SourceOptions(released_after, key, literals, label_language))
+    files = open_label_files(_paths(labels))
+    options = IngestOptions(name, HeldOut(valid, test), force, max_bad_lines, onto, files)
     return job.ingest(Store.open_or_new(store), reader, options, progress)[0]
 
 
@@ -143,6 +148,8 @@ def nightly(
     force: bool = False,
     max_bad_lines: int = 0,
     onto: str | None = None,
+    labels: PathLike | Iterable[PathLike] = (),
+    label_language: str = "en",
     since_version: str | None = None,
     config: PathLike | None = None,
     settings: Iterable[str] = (),
@@ -156,11 +163,12 @@ def nightly(
     """Ingest a night, learn it online (and from scratch, if the drift policy says so), and evaluate.
 
     Idempotent: what was done already is not done again, so a night that failed half-way is simply run again. With
-    `onto` it is refused unless that snapshot is current before it. With `since_version` what is learnt online starts
+    `onto` it is refused unless that snapshot is current before it. `labels` and `label_language` are those of `ingest`.
+    With `since_version` what is learnt online starts
     from the model of that version, over all nights since.
     """
     from dkge_dist.graph.holdout import HeldOut
-    from dkge_dist.graph.sources.detect import SourceOptions, open_source
+    from dkge_dist.graph.sources.detect import SourceOptions, open_label_files, open_source
     from dkge_dist.jobs import nightly as job
     from dkge_dist.store.ingest import IngestOptions
 
@@ -168,8 +176,8 @@ def nightly(
     return job.nightly(
         Store.open_or_new(store),
         runtime,
-        open_source(Path(source), format, SourceOptions()),
-        IngestOptions(name, HeldOut(valid, test), force, max_bad_lines, onto),
+        open_source(Path(source), format, SourceOptions(label_language=label_language)),
+        IngestOptions(name, HeldOut(valid, test), force, max_bad_lines, onto, open_label_files(_paths(labels))),
         job.LearnOptions(_path(config), list(settings), since_version),
         CallbackMonitor(progress, stop),
     )
@@ -355,3 +363,8 @@ def gc(store: PathLike, *, keep: int, dry_run: bool = False, grace_hours: float 
 
 def _path(path: PathLike | None) -> Path | None:
     return Path(path) if path is not None else None
+
+
+def _paths(given: PathLike | Iterable[PathLike]) -> list[Path]:
+    """One path or several."""
+    return [Path(given)] if isinstance(given, str | os.PathLike) else [Path(path) for path in given]

@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyoxigraph import Literal, RdfFormat, parse
 
 from dkge_dist import api
 from dkge_dist.config import load_settings
@@ -36,6 +37,7 @@ from dkge_dist.graph.sources.changes import ChangeSource
 from dkge_dist.graph.sources.debian import DebianSource
 from dkge_dist.graph.sources.detect import open_source
 from dkge_dist.graph.sources.imdb import ImdbSource
+from dkge_dist.graph.sources.label_file import LabelFileSource
 from dkge_dist.graph.sources.ntriples import NTriplesSource
 from dkge_dist.graph.sources.openke import BLANKS, OpenKeSource
 from dkge_dist.graph.sources.parquet import ParquetSource
@@ -49,6 +51,7 @@ from dkge_dist.training.checkpoints import Checkpoints
 from dkge_dist.types import DkgeError
 from tests.graph.sources.imdb_dumps import small_dump
 from tests.graph.sources.imdb_dumps import write as write_dump
+from tests.graph.sources.reading import names as source_names
 from tests.graphs import LEARN, dense, fresh_labels, lines, write_changes, write_tsv
 
 SECONDS = 10.0
@@ -99,6 +102,12 @@ def mutated(rng: Rng, data: bytes) -> bytes:
 TSV = lines([("a", "r", "b"), ("b", "s", "é"), ("c c", "r", "a"), ('"q"', "s", "NA")] * 3).encode()
 CHANGES = b"+\ta\tr\tb\n-\tb\ts\tc\n+\tx\ty\tz\n" * 3
 NTRIPLES = b'<http://a> <http://p> <http://b> .\n_:x <http://p> "text \\u00e9"@en .\n<a:b> <p:q> "1"^^<x:int> .\n' * 2
+NAMED = b"""<x:a> <x:p> <x:b> .
+<x:a> <http://www.w3.org/2000/01/rdf-schema#label> "The \\"A\\" \\u00e9"@en .
+<x:p> <http://schema.org/name> "is p of"@en-GB .
+<x:b> <http://www.w3.org/2004/02/skos/core#prefLabel> "B\\\\n" .
+"""
+LABELS = b'tt1\tThe Matrix\nP161\tcast member\n<x>\t\xc3\xa9 "x"\n' * 3
 PACKAGES = (
     b"Package: a\nVersion: 1\nDepends: b (>= 1), c | d\nSection: libs\nTag: x::y,\n z::w\n\n"
     b"Package: b\nPriority: low\n\n"
@@ -120,6 +129,14 @@ def labelled(source: Source) -> list[Triple]:
         found += zip(*([signs] if signs else []), *columns, strict=True)
     if any(not label for triple in found for label in triple):
         raise SilentError("an empty label")
+    return found
+
+
+def named(source: Source) -> dict[str, str]:
+    """The display names that a reader gives; no name is empty."""
+    found = source_names(source)
+    if not all(found) or not all(found.values()):
+        raise SilentError("an empty name")
     return found
 
 
@@ -148,7 +165,7 @@ def slow_fields(data: bytes, columns: int) -> list[Triple] | None:
         crlf = ends if crlf is None else crlf
         if crlf and ends:
             fields[-1] = fields[-1][:-1]
-        if not all(fields[-3:]) or (columns == 4 and fields[0] not in ("+", "-")):
+        if not all(fields[-3:] if columns > 2 else fields) or (columns == 4 and fields[0] not in ("+", "-")):
             return None
         found.append(fields)
     return [tuple(fields) for fields in found]
@@ -229,6 +246,30 @@ def case_ntriples(rng: Rng, folder: Path) -> None:
             raise SilentError(f"the predicate {predicate[:50]!r}")
 
 
+def case_rdf_names(rng: Rng, folder: Path) -> None:
+    """Against another reader of literals, where that reads the file at all."""
+    data = mutated(rng, NAMED)
+    path = written(folder / "x.nt", data)
+    found = named(NTriplesSource(path))
+    try:
+        quads = list(parse(data, format=RdfFormat.N_TRIPLES))
+    except SyntaxError:
+        return
+    given = {(str(quad.subject), quad.object.value) for quad in quads if isinstance(quad.object, Literal)}
+    if not found.items() <= given:
+        raise SilentError(f"names that nobody gave: {sorted(found.items() - given)[:3]}")
+
+
+def case_labels(rng: Rng, folder: Path) -> None:
+    data = mutated(rng, LABELS)
+    found = named(LabelFileSource(written(folder / "names.tsv", data)))
+    expected = slow_fields(data, 2)
+    if expected is None:
+        raise SilentError(f"accepted, {len(found)} names")
+    if found != dict(expected):  # type: ignore[arg-type]
+        raise SilentError(f"{len(found)} names instead of {len(expected)}")
+
+
 def case_debian(rng: Rng, folder: Path) -> None:
     labelled(DebianSource(written(folder / "Packages", mutated(rng, PACKAGES))))
 
@@ -300,12 +341,14 @@ class SoundStore:
         self.path = folder / "store"
         words = [*LEARN, "model.dim=4", "train.max_epochs=1"]
         base = dense(300, entities=60)  # Nearly as many as a block has rows: hardly a bit is padding.
-        api.ingest(self.path, write_tsv(folder / "base.tsv", base), valid=8, test=8)
+        names = written(folder / "names.tsv", "".join(f"e{n}\tName of {n}\n" for n in range(60)).encode())
+        api.ingest(self.path, write_tsv(folder / "base.tsv", base), valid=8, test=8, labels=names)
         api.train(self.path, settings=words)
-        api.ingest(self.path, write_changes(folder / "night.changes", fresh_labels(1), base[5:6]))
+        renamed = written(folder / "renamed.tsv", b"e1\tAnother\nr1\trelation one\n")
+        api.ingest(self.path, write_changes(folder / "night.changes", fresh_labels(1), base[5:6]), labels=renamed)
         api.update(self.path)
         self.questions = folder / "questions.tsv"
-        entities, relations = [f"e{number}" for number in range(1, 60, 9)], ["r1", "r2"]
+        entities, relations = ["another", *(f"e{number}" for number in range(1, 60, 9))], ["relation one", "r2"]
         asked = [line for e in entities for r in relations for line in (f"{e}\t{r}\t?", f"?\t{r}\t{e}")]
         self.questions.write_text("\n".join(asked))
         self.answers = self.asked(self.path)
@@ -385,6 +428,8 @@ READERS: dict[str, Callable[[Rng, Path], None]] = {
     "changes": case_changes,
     "openke": case_openke,
     "ntriples": case_ntriples,
+    "rdf names": case_rdf_names,
+    "labels": case_labels,
     "debian": case_debian,
     "imdb": case_imdb,
     "parquet": case_parquet,

@@ -7,7 +7,19 @@ from typing import Annotated, Literal
 
 import typer
 
-from dkge_dist.cli.options import Config, Force, Json, MaxBadLines, Onto, SnapshotName, StoreLocation, Test, Valid
+from dkge_dist.cli.options import (
+    Config,
+    Force,
+    Json,
+    LabelFiles,
+    LabelLanguage,
+    MaxBadLines,
+    Onto,
+    SnapshotName,
+    StoreLocation,
+    Test,
+    Valid,
+)
 from dkge_dist.cli.output import emit, progress_bar
 from dkge_dist.cli.render import render_diff, render_ingested, render_synthesised
 
@@ -38,7 +50,7 @@ def ingest(
         Path, typer.Argument(metavar="SOURCE", help="File or folder to read; `apt` with --format debian.")
     ],
     format: Annotated[
-        str, typer.Option(help="auto, tsv, openke, ntriples, parquet, imdb, debian or changes.")
+        str, typer.Option(help="auto, tsv, openke, ntriples, parquet, imdb, debian, changes or labels.")
     ] = "auto",
     name: SnapshotName = None,
     valid: Valid = None,
@@ -49,6 +61,8 @@ def ingest(
     released_after: Annotated[int | None, typer.Option(help="imdb: only titles released after this year.")] = None,
     key: Annotated[Literal["id", "name"], typer.Option(help="imdb: what identifies titles and people.")] = "id",
     literals: Annotated[bool, typer.Option(help="ntriples: take literals as entities.")] = True,
+    labels: LabelFiles = None,
+    label_language: LabelLanguage = "en",
     as_json: Json = False,
 ) -> None:
     """Read a source into the next snapshot of STORE (made if it does not exist)."""
@@ -57,7 +71,8 @@ def ingest(
     with progress_bar("ingest", as_json) as progress:
         report = api.ingest(
             store, source, format=format, name=name, valid=valid, test=test, force=force, max_bad_lines=max_bad_lines,
-            onto=onto, released_after=released_after, key=key, literals=literals, progress=progress,
+            onto=onto, released_after=released_after, key=key, literals=literals, labels=labels or (),
+            label_language=label_language, progress=progress,
         )  # fmt: skip
     emit(report, as_json, render_ingested)
 

@@ -12,6 +12,8 @@ from dkge_dist.cli.options import (
     Config,
     Force,
     Json,
+    LabelFiles,
+    LabelLanguage,
     MaxBadLines,
     Onto,
     Preset,
@@ -89,6 +91,8 @@ def nightly(
     force: Force = False,
     max_bad_lines: MaxBadLines = 0,
     onto: Onto = None,
+    labels: LabelFiles = None,
+    label_language: LabelLanguage = "en",
     since: Since = None,
     config: Config = None,
     shards: Shards = None,
@@ -103,7 +107,8 @@ def nightly(
     with progress_bar("nightly", as_json) as progress, stop_requested() as stop:
         report = api.nightly(
             store, source, format=format, name=name, valid=valid, test=test, force=force, max_bad_lines=max_bad_lines,
-            onto=onto, since_version=since, config=config, settings=settings or (), shards=shards, workers=workers,
-            address=address, wait_seconds=wait, progress=progress, stop=stop,
+            onto=onto, labels=labels or (), label_language=label_language, since_version=since, config=config,
+            settings=settings or (), shards=shards, workers=workers, address=address, wait_seconds=wait,
+            progress=progress, stop=stop,
         )  # fmt: skip
     emit(report, as_json, render_night)

@@ -22,6 +22,10 @@ MaxBadLines = Annotated[int, typer.Option(min=0, help="Bad lines to set aside be
 Onto = Annotated[
     str | None, typer.Option(metavar="V", help="Refuse unless this snapshot (name or version) is the current one.")
 ]
+LabelFiles = Annotated[
+    list[Path] | None, typer.Option("--labels", metavar="FILE", help="Display names: label<TAB>name lines.")
+]
+LabelLanguage = Annotated[str, typer.Option(metavar="LANG", help="RDF: the language of display names.")]
 
 Since = Annotated[
     str | None, typer.Option(metavar="V", help="Start from the model of this version: several nights at once.")

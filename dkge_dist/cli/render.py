@@ -38,6 +38,9 @@ def render_ingested(report: dict[str, Any]) -> None:
 
 
 def _render_notices(report: dict[str, Any]) -> None:
+    named = {noun: report[f"named_{noun}"] for noun in ("entities", "relations")}
+    if any(named.values()):
+        print(f"  display names new or changed: {format_counts(named)}")
     if report["counts"]:
         print(f"  noticed: {format_counts(report['counts'])}")
     if report["rejects"]:
@@ -136,7 +139,7 @@ def render_evaluation(report: dict[str, Any]) -> None:
         lines.append(("not in train", report["triples"] - report["leaked"], report["without_train"]))
     for name, found in report.get("categories", {}).items():
         lines += [(name, found["triples"], found), ("  tails", "", found["tail"]), ("  heads", "", found["head"])]
-    lines += [(found["relation"], found["triples"], found) for found in report.get("relations", [])]
+    lines += [(_format_named(found, "relation"), found["triples"], found) for found in report.get("relations", [])]
     print_table(
         ["", "triples", *METRICS],
         [[name, n, *(_format_metric(m, found[m]) for m in METRICS)] for name, n, found in lines],
@@ -177,19 +180,24 @@ def render_groups(report: dict[str, Any]) -> None:
 def render_answers(report: dict[str, Any]) -> None:
     """The answers to each question: known facts, then predictions; below them the evidence of each, if asked for."""
     for question in report.get("questions", [report]):
-        asked = (question.get("head", "?"), question["relation"], question.get("tail", "?"))
-        print("\t".join(asked))
+        print("\t".join(_format_named(question, key, f"{key}_name") for key in ("head", "relation", "tail")))
         lines = [
-            [f"  {found['entity']}", f"{found['score']:.3f}", "known" if found["known"] else ""]
+            [f"  {_format_named(found, 'entity')}", f"{found['score']:.3f}", "known" if found["known"] else ""]
             for found in question["answers"]
         ]
         print_table(["  answer", "score", ""], lines)
         # Below the table: sentences would push its scores out of sight.
         for found in question["answers"]:
             if "why" in found:
-                print(f"\n  {found['entity']}")
+                print(f"\n  {_format_named(found, 'entity')}")
                 for reason in found["why"]:
                     print(f"    {reason['weight']:+8.3f}  {reason['text']}")
+
+
+def _format_named(found: dict[str, Any], key: str, name_key: str = "name") -> str:
+    """A label, behind its display name where it has one; `?` for what is asked for."""
+    label = str(found.get(key, "?"))
+    return f"{found[name_key]} ({label})" if name_key in found else label
 
 
 def render_evidence(report: dict[str, Any]) -> None:
@@ -198,7 +206,7 @@ def render_evidence(report: dict[str, Any]) -> None:
     print(f"evidence of version {report['version']} for {report['snapshot']!r}{fitted}")
     supports, weights = [], []
     for found in report["relations"]:
-        name = found["relation"]
+        name = relation = _format_named(found, "relation")
         lines = [(_format_link(link), link["confidence"], link["pairs"], link["of"]) for link in found["links"]]
         lines += [(_format_path(path), path["confidence"], path["pairs"], path["of"]) for path in found["paths"]]
         for text, confidence, pairs, of in lines or [("nothing", None, None, None)]:
@@ -208,7 +216,7 @@ def render_evidence(report: dict[str, Any]) -> None:
         for side in ("tail", "head"):
             own = f"{found['own_entity']:.1f}"
             values = [f"{found['weights'][side][feature]:.2f}" for feature in report["features"]]
-            weights.append([found["relation"] if side == "tail" else "", f"{side}s", *values, own])
+            weights.append([relation if side == "tail" else "", f"{side}s", *values, own])
     print_table(["relation", "supported by", "confidence", "pairs", "of"], supports)
     print("of the pairs that the supporting relation or path joins, so many have the relation too")
     print()
@@ -218,11 +226,12 @@ def render_evidence(report: dict[str, Any]) -> None:
 
 
 def _format_link(link: dict[str, Any]) -> str:
-    return str(link["relation"]) if link["direction"] == "same" else f"{link['relation']} (reversed)"
+    shown = _format_named(link, "relation")
+    return shown if link["direction"] == "same" else f"{shown} (reversed)"
 
 
 def _format_path(path: dict[str, Any]) -> str:
-    return f"{path['first']} → {path['second']}"
+    return " → ".join(_format_named(path, step, f"{step}_name") for step in ("first", "second"))
 
 
 def render_exported(report: dict[str, Any], out: Path) -> None:

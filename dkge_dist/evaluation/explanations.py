@@ -1,4 +1,4 @@
-"""Why an answer: its evidence in words, with labels. In: one question and one candidate. Out: reasons, strongest first.
+"""Why an answer: its evidence in words, with names. In: one question and one candidate. Out: reasons, strongest first.
 
 Everything is looked up where the scores come from: the same sampled neighbours, the same counts, the own triple of a
 known answer left out. Single looks in Python, because people ask for a few answers at a time.
@@ -40,7 +40,7 @@ def explain(evidence: Evidence, question: Questions, candidate: int, names: Name
     if candidate == entity:
         weight = float(evidence.of_own(question)[0])
         loops = evidence.other_loops(question)[0]
-        text = f"{loops} entities have {names[1].label(relation)} to themselves"
+        text = f"{loops} entities have {names[1].called(relation)} to themselves"
         return [{"kind": "self", "weight": round(weight, 6), "text": text}]
     values = evidence.graph.of_pairs(question, np.array([candidate]))
     parts = evidence.weights.of(question.relation, question.asks_tail)[0] * features(values)[0]
@@ -79,7 +79,7 @@ class _Look:
 
     def links(self) -> Iterator[str]:
         """The relations that join the two besides the asked one, the most reliable first."""
-        mine = self._label(self.candidate)
+        mine = self._called(self.candidate)
         lines = []
         for lists, back, forward in ((self.ahead, self.behind, True), (self.behind, self.ahead, False)):
             for other in self._relations(lists, self.entity, self.candidate):
@@ -90,7 +90,7 @@ class _Look:
                 both = joined & self._others(self.behind, self.candidate, self.relation)
                 share = (len(both) + 1) / (len(joined) + 2)
                 fact = self._fact(self.entity, other, self.candidate, forward == self.asks_tail)
-                asked = self.names[1].label(self.relation)
+                asked = self.names[1].called(self.relation)
                 record = f"{len(both)} of {len(joined)} others that {mine} has so have {asked} with it too"
                 lines.append((share, f"{fact}, and {record}"))
         for _, line in sorted(lines, reverse=True):
@@ -110,7 +110,7 @@ class _Look:
         shown = []
         for y, m in pairs:
             shown.append(
-                f"{self._label(y)} shares {self._label(m)} with {self._label(self.entity)} and has this answer"
+                f"{self._called(y)} shares {self._called(m)} with {self._called(self.entity)} and has this answer"
             )
             if len(shown) == EXAMPLES:
                 break
@@ -125,7 +125,7 @@ class _Look:
             for m in self._sample(y, self.entity):
                 if self.candidate in self._sample(m, y) and count < EXAMPLES:
                     count += 1
-                    yield f"known answer {self._label(y)} shares {self._label(m)} with {self._label(self.candidate)}"
+                    yield f"known answer {self._called(y)} shares {self._called(m)} with {self._called(self.candidate)}"
 
     def paths(self) -> Iterator[str]:
         """Ways of two steps that lead to the candidate."""
@@ -160,7 +160,7 @@ class _Look:
 
     def _fact(self, one: int, relation: int, other: int, forward: bool) -> str:
         head, tail = (one, other) if forward else (other, one)
-        return f"{self._label(head)} {self.names[1].label(relation)} {self._label(tail)}"
+        return f"{self._called(head)} {self.names[1].called(relation)} {self._called(tail)}"
 
-    def _label(self, row: int) -> str:
-        return self.names[0].label(row)
+    def _called(self, row: int) -> str:
+        return self.names[0].called(row)

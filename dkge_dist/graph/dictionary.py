@@ -12,6 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
+from dkge_dist.graph.display_names import DisplayNames
 from dkge_dist.graph.labels import Labels
 from dkge_dist.kernels.labels import GrowingTable, LabelTable, Queries, lookup, make_slots
 from dkge_dist.types import MAX_ROWS, OFFSET, ROW, Array, DkgeError
@@ -64,10 +65,16 @@ def merge_small(segments: Sequence[Segment]) -> list[Segment]:
 
 
 class Dictionary:
-    """Maps labels to rows and rows to labels; `encode` adds new labels."""
+    """Maps labels to rows and rows to labels; `encode` adds new labels.
 
-    def __init__(self, segments: Sequence[Segment] = (), noun: str = "entity") -> None:
+    `display_names` are the readable names of rows, None where there are none.
+    """
+
+    def __init__(
+        self, segments: Sequence[Segment] = (), noun: str = "entity", display_names: DisplayNames | None = None
+    ) -> None:
         self.noun = noun
+        self.display_names = display_names
         self.segments = list(segments)
         self._known = segments[-1].first_row + segments[-1].count if segments else 0
         self._new = GrowingTable(self._known)
@@ -116,6 +123,17 @@ class Dictionary:
     def labels(self, rows: Array) -> list[str]:
         """The labels of `rows`, as strings."""
         return [self.label(int(row)) for row in rows]
+
+    def names(self, rows: Array) -> list[str | None]:
+        """The display names of `rows`, None for those without."""
+        return [None] * len(rows) if self.display_names is None else self.display_names.of(rows.tolist())
+
+    def called(self, row: int) -> str:
+        """What a sentence calls a row: its display name, with the label if others have it too; or the label alone."""
+        name = self.display_names.of([row])[0] if self.display_names is not None else None
+        if name is None or self.display_names is None:
+            return self.label(row)
+        return name if len(self.display_names.find(name)) == 1 else f"{name} ({self.label(row)})"
 
     @cached_property
     def digests(self) -> Array:

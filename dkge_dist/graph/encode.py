@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from dkge_dist.graph.dictionary import Dictionary
-from dkge_dist.graph.sources.base import Rejects, Source, SourceError
+from dkge_dist.graph.sources.base import NameBatch, Rejects, Source, SourceError
 from dkge_dist.kernels.triples import distinct_rows
 from dkge_dist.types import Array, Split, Triples
 
@@ -18,10 +18,14 @@ SWAPPED_MINIMUM = 100
 
 @dataclass(frozen=True)
 class Encoded:
-    """The triples of a source by split, in its order; `deleted` marks those that a change file deletes."""
+    """The triples of a source by split, in its order; `deleted` marks those that a change file deletes.
+
+    `names` are the display names that came with them.
+    """
 
     splits: tuple[Triples, Triples, Triples]
     deleted: Array
+    names: list[NameBatch] = field(default_factory=list)
 
     @property
     def count(self) -> int:
@@ -39,17 +43,21 @@ def encode(
     """Read `source` to its end. `progress` is called with the bytes read and the total."""
     parts: dict[Split, list[Triples]] = {split: [] for split in Split}
     deleted: list[Array] = []
+    names: list[NameBatch] = []
     for batch in source.batches(rejects):
         # Heads and tails are encoded separately: both look-ups then read the text in its order.
         triples = Triples(entities.encode(batch.head), relations.encode(batch.relation), entities.encode(batch.tail))
         parts[batch.split].append(triples)
         if batch.deleted is not None:
             deleted.append(batch.deleted)
+        if batch.names is not None and len(batch.names.label):
+            # Looked up at the end: a name may come before the triples that its label is in.
+            names.append(batch.names.compacted())
         if progress is not None:
             progress(source.bytes_read, source.bytes_total)
     train, valid, test = (Triples.concat(parts[split]) for split in Split)
-    encoded = Encoded((train, valid, test), np.concatenate([np.empty(0, bool), *deleted]))
-    if encoded.count == 0:
+    encoded = Encoded((train, valid, test), np.concatenate([np.empty(0, bool), *deleted]), names)
+    if encoded.count == 0 and not source.is_names:
         raise SourceError(f"{source.path}: no triples in it")
     return encoded
 

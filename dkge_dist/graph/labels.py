@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
+from dkge_dist.kernels.text import copy_fields
 from dkge_dist.types import OFFSET, Array
 
 
@@ -32,6 +33,32 @@ class Labels:
         """The labels at `where` (indices, mask or slice), over the same bytes."""
         return Labels(self.data, self.start[where], self.stop[where])
 
+    def compacted(self) -> Labels:
+        """The same labels one after the other in bytes of their own: nothing else is kept in memory by them."""
+        offsets = np.zeros(len(self) + 1, OFFSET)
+        np.cumsum(self.stop - self.start, out=offsets[1:])
+        data = np.empty(int(offsets[-1]), np.uint8)
+        copy_fields(self.data, self.start, self.stop, data)
+        return Labels(data, offsets[:-1], offsets[1:])
+
+    @staticmethod
+    def concat(parts: Sequence[Labels]) -> Labels:
+        """One after the other."""
+        if not parts:
+            return Labels.from_strings([])
+        first = np.cumsum([0, *(part.data.shape[0] for part in parts[:-1])])
+        return Labels(
+            np.concatenate([part.data for part in parts]),
+            np.concatenate([part.start + shift for part, shift in zip(parts, first, strict=True)]),
+            np.concatenate([part.stop + shift for part, shift in zip(parts, first, strict=True)]),
+        )
+
+    def to_arrow(self) -> pa.LargeStringArray:
+        """As an Arrow column, in bytes of its own."""
+        compact = self.compacted()
+        offsets = np.append(compact.start, compact.data.shape[0])
+        return pa.LargeStringArray.from_buffers(len(self), pa.py_buffer(offsets), pa.py_buffer(compact.data))
+
     @staticmethod
     def from_arrow(column: pa.Array | pa.ChunkedArray) -> Labels:
         """Over the buffers of an Arrow string column without nulls; copies only what is not large_string."""
@@ -39,7 +66,9 @@ class Labels:
             column = column.combine_chunks()
         if column.null_count:
             raise ValueError(f"{column.null_count} null labels")
-        column = column.cast(pa.large_string())
+        if column.type != pa.large_string():
+            # Not even to the same type without need: it imports all of Arrow's functions, a twentieth of a second.
+            column = column.cast(pa.large_string())
         _, offset_buffer, value_buffer = column.buffers()
         if len(column) == 0:
             return Labels.from_strings([])

@@ -15,7 +15,15 @@ from dkge_dist.evaluation.answers import answer as best_answers
 from dkge_dist.evaluation.explanations import explain
 from dkge_dist.evidence.questions import Questions
 from dkge_dist.jobs.evidence import open_evidence
-from dkge_dist.jobs.opened import OpenedModel, check_alive, lines_of_three, open_embedding, open_model, rows_of
+from dkge_dist.jobs.opened import (
+    OpenedModel,
+    check_alive,
+    labelled,
+    lines_of_three,
+    open_embedding,
+    open_model,
+    rows_of,
+)
 from dkge_dist.jobs.report import Report, seconds_since
 from dkge_dist.runtime import Runtime
 from dkge_dist.store.store import Store
@@ -32,11 +40,6 @@ class Question(NamedTuple):
     relation: str
     asks_tail: bool
     where: str = ""
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """What was given, by its role."""
-        return {("head" if self.asks_tail else "tail"): self.entity, "relation": self.relation}
 
 
 @dataclass(frozen=True)
@@ -63,14 +66,15 @@ def answer(
     with open_embedding(opened, runtime) as embedding:
         best = best_answers(embedding, asked, options.top, known, evidence)
     answered = []
-    for number, question in enumerate(questions):
+    given = _given(opened, asked)
+    for number in range(len(questions)):
         facts, predictions = best[number]
         parts = ((predictions, False),) if options.new_only else ((facts, True), (predictions, False))
         lines = [line for found, is_known in parts for line in _lines(opened, found, is_known)]
         if options.why and evidence is not None:
             for line, row in zip(lines, (row for found, _ in parts for row in found.rows.tolist()), strict=True):
                 line["why"] = explain(evidence, asked.take(np.array([number])), row, opened.names)
-        answered.append({**question.given, "answers": lines})
+        answered.append({**given[number], "answers": lines})
     return {
         "version": opened.model.version,
         "snapshot": opened.snapshot_name,
@@ -82,8 +86,19 @@ def answer(
 
 def _lines(opened: OpenedModel, found: Answers, is_known: bool) -> list[dict[str, Any]]:
     return [
-        {"entity": label, "score": round(float(score), 6), "known": is_known}
-        for label, score in zip(opened.names[0].labels(found.rows), found.scores, strict=True)
+        {**named, "score": round(float(score), 6), "known": is_known}
+        for named, score in zip(labelled(opened.names[0], found.rows, "entity", "name"), found.scores, strict=True)
+    ]
+
+
+def _given(opened: OpenedModel, asked: Questions) -> list[Report]:
+    """What was given in each question, by its role: labels, whatever it was called by, and names."""
+    ends = labelled(opened.names[0], asked.entity, "entity", "name")
+    relations = labelled(opened.names[1], asked.relation, "relation", "relation_name")
+    roles = [{"entity": role, "name": f"{role}_name"} for role in np.where(asked.asks_tail, "head", "tail").tolist()]
+    return [
+        {**{role[key]: value for key, value in end.items()}, **relation}
+        for role, end, relation in zip(roles, ends, relations, strict=True)
     ]
 
 
@@ -91,7 +106,8 @@ def _by_rows(opened: OpenedModel, questions: Sequence[Question]) -> Questions:
     """The questions by rows; labels that are unknown or not alive are an error."""
     where = [question.where for question in questions]
     entities, relations = [question.entity for question in questions], [question.relation for question in questions]
-    entity_rows, relation_rows = rows_of(opened.names[0], entities, where), rows_of(opened.names[1], relations, where)
+    entity_rows = rows_of(opened.names[0], entities, where, opened)
+    relation_rows = rows_of(opened.names[1], relations, where, opened)
     check_alive(opened, "entities", entity_rows, entities, where)
     check_alive(opened, "relations", relation_rows, relations, where)
     return Questions(entity_rows, relation_rows, np.array([question.asks_tail for question in questions], bool))

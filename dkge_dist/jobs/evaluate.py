@@ -20,7 +20,15 @@ from dkge_dist.evaluation.link_prediction import (
 )
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.jobs.evidence import open_evidence
-from dkge_dist.jobs.opened import OpenedModel, check_alive, lines_of_three, open_embedding, open_model, rows_of
+from dkge_dist.jobs.opened import (
+    OpenedModel,
+    check_alive,
+    labelled,
+    lines_of_three,
+    open_embedding,
+    open_model,
+    rows_of,
+)
 from dkge_dist.jobs.report import Report, seconds_since
 from dkge_dist.kernels.jit import set_threads
 from dkge_dist.kernels.triples import contains
@@ -93,7 +101,8 @@ def triples_of_file(opened: OpenedModel, path: Path) -> Triples:
     columns = [[fields[column] for _, fields in lines] for column in range(3)]
     entities, relations = opened.names
     rows = [
-        rows_of(names, labels, where) for names, labels in zip((entities, relations, entities), columns, strict=True)
+        rows_of(names, labels, where, opened)
+        for names, labels in zip((entities, relations, entities), columns, strict=True)
     ]
     for column, alive in ((0, "entities"), (1, "relations"), (2, "entities")):
         check_alive(opened, alive, rows[column], columns[column], where)
@@ -141,8 +150,9 @@ def evaluate_triples(
         },
     }
     if "relations" in options.tables:
-        lines = by_relation(ranks, triples).items()
-        report["relations"] = [{"relation": opened.names[1].label(row), **line} for row, line in lines]
+        lines = by_relation(ranks, triples)
+        shown = labelled(opened.names[1], np.array([*lines], np.int64), "relation", "name")
+        report["relations"] = [{**one, **line} for one, line in zip(shown, lines.values(), strict=True)]
     if "categories" in options.tables:
         report["categories"] = by_category(ranks, triples, splits[Split.TRAIN])
     if options.ranks:

@@ -15,7 +15,7 @@ from dkge_dist.evidence.scores import SELF_WEIGHT
 from dkge_dist.evidence.stored import counts_of, paths_of, weights_of
 from dkge_dist.evidence.weights import EvidenceWeights
 from dkge_dist.graph.dictionary import Dictionary
-from dkge_dist.jobs.opened import rows_of
+from dkge_dist.jobs.opened import labelled, rows_of
 from dkge_dist.jobs.report import Report, seconds_since
 from dkge_dist.kernels.evidence.counts import SAME, split_joint_codes
 from dkge_dist.kernels.evidence.lists import LINK_PRIOR
@@ -87,7 +87,7 @@ class _Table:
         asked = np.array([relation, relation])
         theta = self.weights.of(asked, np.array([True, False])).tolist()
         return {
-            "relation": self.names.label(relation),
+            **self._named(relation),
             "pairs": pairs,
             "loops": loops,
             **self._supported_by(relation),
@@ -106,7 +106,7 @@ class _Table:
         confidence = joint / np.maximum(total, 1)
         links = [
             {
-                "relation": self.names.label(int(other[i])),
+                **self._named(int(other[i])),
                 "direction": "same" if direction[i] == SAME else "opposite",
                 "confidence": round(float(confidence[i]), 6),
                 "pairs": int(joint[i]),
@@ -120,8 +120,8 @@ class _Table:
         share = support / (of + PATH_PRIOR)
         paths = [
             {
-                "first": self.names.label(int(first[i])),
-                "second": self.names.label(int(second[i])),
+                **self._named(int(first[i]), "first", "first_name"),
+                **self._named(int(second[i]), "second", "second_name"),
                 "confidence": round(float(share[i]), 6),
                 "pairs": int(support[i]),
                 "of": int(of[i]),
@@ -130,6 +130,10 @@ class _Table:
         ]
         found = {"links": int(joint.shape[0]), "paths": int(support.shape[0])}
         return {"links": links, "paths": paths, "found": found}
+
+    def _named(self, relation: int, key: str = "relation", name_key: str = "name") -> Report:
+        (named,) = labelled(self.names, np.array([relation]), key, name_key)
+        return named
 
     def _best(self, strength: Array, pairs: Array) -> list[int]:
         """Places of the strongest, shrunk where pairs are few; of equally strong ones those with more pairs first."""

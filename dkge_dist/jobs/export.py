@@ -96,7 +96,19 @@ def _moved(store: Store, earlier: TableEntry, table: StoredTable, alive: Array, 
 
 
 def _vectors(noun: str, table: StoredTable, rows: Array, names: Dictionary) -> Vectors:
-    return Vectors(noun, rows, names.labels(rows), TableRows(table, rows))
+    return Vectors(noun, rows, names.labels(rows), TableRows(table, rows), all_names(names, rows))
+
+
+def all_names(names: Dictionary, rows: Array) -> list[str | None] | None:
+    """The display names of many rows, ascending; None if nothing has one."""
+    if names.display_names is None:
+        return None
+    table = names.display_names.table()
+    here = table.take(np.isin(table.rows, rows))
+    found: list[str | None] = [None] * len(rows)
+    for place, name in zip(np.searchsorted(rows, here.rows).tolist(), here.names, strict=True):
+        found[place] = name
+    return found
 
 
 def _report(

@@ -37,6 +37,8 @@ def ingest(
         "test": entry.test,
         **result.diff.counts(),
         "counts": result.counts,
+        "named_entities": result.named[0],
+        "named_relations": result.named[1],
         "rejects": result.rejects,
         "lines": result.lines,
         "bytes_written": result.bytes_written,

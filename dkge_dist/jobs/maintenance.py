@@ -8,7 +8,7 @@ from dkge_dist.jobs.report import ProgressCallback, Report, seconds_since
 from dkge_dist.store.check import check as check_store
 from dkge_dist.store.history import clear
 from dkge_dist.store.history import rollback as roll_back
-from dkge_dist.store.manifest import Manifest, ModelManifest, RollbackManifest, SnapshotManifest
+from dkge_dist.store.manifest import Manifest, ModelManifest, NamesManifest, RollbackManifest, SnapshotManifest
 from dkge_dist.store.store import Store
 
 
@@ -32,7 +32,8 @@ def _version(store: Store, manifest: Manifest) -> Report:
     if not isinstance(manifest, SnapshotManifest):
         to = {"parent": manifest.to} if isinstance(manifest, RollbackManifest) else {}
         name = _snapshot_name(store, manifest.current.snapshot)
-        return {**common, "name": name, **to, "seconds": manifest.seconds}
+        named = {"named": manifest.named} if isinstance(manifest, NamesManifest) else {}
+        return {**common, "name": name, **to, **named, "seconds": manifest.seconds}
     entry = manifest.snapshot
     return {
         **common,

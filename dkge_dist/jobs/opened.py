@@ -14,13 +14,13 @@ from dkge_dist.files import read_regular
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.labels import Labels
 from dkge_dist.graph.snapshot import Snapshot
+from dkge_dist.jobs.namesakes import row_named
+from dkge_dist.jobs.report import Report
 from dkge_dist.runtime import Runtime
 from dkge_dist.store.manifest import ModelManifest
 from dkge_dist.store.store import Store
 from dkge_dist.tables.table import Tables
 from dkge_dist.types import ROW, Array, DkgeError, Field, UsageError
-
-SUGGESTIONS = 5
 
 
 class OpenedModel(NamedTuple):
@@ -65,14 +65,23 @@ def joint_embedding(tables: Tables, snapshot: Snapshot) -> JointEmbedding:
     return JointEmbedding(tables.entities, relations, snapshot.alive_entities)
 
 
-def rows_of(names: Dictionary, labels: list[str], where: list[str]) -> Array:
-    """The rows of labels. An unknown one is an error that begins with its `where` and names the nearest labels."""
+def rows_of(names: Dictionary, labels: list[str], where: list[str], opened: OpenedModel | None = None) -> Array:
+    """The rows of labels, or of display names where no label matches; what is neither is an error that begins `where`.
+
+    With a model, namesakes that its snapshot does not have are left out, and the others are told apart by their facts.
+    """
     rows = names.lookup(Labels.from_strings(labels))
-    for missing in np.flatnonzero(rows < 0):
-        near = _nearest_labels(names, labels[missing])
-        hint = f"; nearest: {', '.join(near)}" if near else ""
-        raise DkgeError(f"{where[missing]}no {names.noun} {labels[missing]!r}{hint}")
+    for missing in np.flatnonzero(rows < 0).tolist():
+        rows[missing] = row_named(names, labels[missing], where[missing], opened)
     return rows
+
+
+def labelled(names: Dictionary, rows: Array, key: str, name_key: str) -> list[Report]:
+    """The label of each row under `key`, and beside it its display name under `name_key` where it has one."""
+    return [
+        {key: label} if name is None else {key: label, name_key: name}
+        for label, name in zip(names.labels(rows), names.names(rows), strict=True)
+    ]
 
 
 def lines_of_three(path: Path, expected: str) -> Iterator[tuple[str, list[str]]]:
@@ -101,13 +110,3 @@ def check_alive(opened: OpenedModel, kind: str, rows: Array, labels: list[str], 
         raise DkgeError(
             f"{where[number]}{labels[number]!r} is not in snapshot {opened.snapshot_name!r} (it was in another one)"
         )
-
-
-def _nearest_labels(names: Dictionary, wanted: str) -> list[str]:
-    from rapidfuzz import fuzz, process, utils
-
-    every = (label for segment in names.segments for label in segment.labels)
-    found = process.extract(
-        wanted, every, scorer=fuzz.token_sort_ratio, processor=utils.default_process, limit=SUGGESTIONS, score_cutoff=50
-    )
-    return [label for label, _, _ in found]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dkge_dist.kernels.jit import kernel
+from dkge_dist.kernels.jit import as_readonly, kernel
 from dkge_dist.types import OFFSET, Array
 
 NEWLINE = 10
@@ -228,4 +228,58 @@ def copy_fields(data: Array, start: Array, stop: Array, out: Array) -> None:
     needed = int((stop - start).sum())
     if needed > out.shape[0]:
         raise ValueError(f"{needed} bytes do not fit in {out.shape[0]}")
-    _copy_fields(data, start, stop, out)
+    _copy_fields(as_readonly(data), as_readonly(start), as_readonly(stop), out)
+
+
+@kernel
+def _any_byte(data, start, stop, low, high, result):  # type: ignore[no-untyped-def]
+    for i in range(start.shape[0]):
+        found = False
+        for j in range(start[i], stop[i]):
+            found = found or (data[j] >= low and data[j] <= high)
+        result[i] = found
+
+
+def any_byte(data: Array, start: Array, stop: Array, low: int, high: int) -> Array:
+    """Which fields hold a byte from `low` to `high`."""
+    result = np.empty(start.shape[0], np.bool_)
+    _any_byte(as_readonly(data), as_readonly(start), as_readonly(stop), low, high, result)
+    return result
+
+
+@kernel
+def _last_byte(data, start, stop, byte, place):  # type: ignore[no-untyped-def]
+    for i in range(start.shape[0]):
+        place[i] = -1
+        for j in range(stop[i] - 1, start[i] - 1, -1):
+            if data[j] == byte:
+                place[i] = j
+                break
+
+
+def last_byte(data: Array, start: Array, stop: Array, byte: int) -> Array:
+    """Where each field holds `byte` for the last time; -1 where it does not."""
+    place = np.empty(start.shape[0], OFFSET)
+    _last_byte(as_readonly(data), as_readonly(start), as_readonly(stop), byte, place)
+    return place
+
+
+@kernel
+def _same_fields(data, start, stop, other_data, other_start, other_stop, result):  # type: ignore[no-untyped-def]
+    for i in range(start.shape[0]):
+        same = stop[i] - start[i] == other_stop[i] - other_start[i]
+        if same:
+            for j in range(stop[i] - start[i]):
+                same = same and data[start[i] + j] == other_data[other_start[i] + j]
+        result[i] = same
+
+
+def same_fields(
+    data: Array, start: Array, stop: Array, other_data: Array, other_start: Array, other_stop: Array
+) -> Array:
+    """Which fields have the same bytes as the others, one by one."""
+    result = np.empty(start.shape[0], np.bool_)
+    data, start, stop = as_readonly(data), as_readonly(start), as_readonly(stop)
+    others = as_readonly(other_data), as_readonly(other_start), as_readonly(other_stop)
+    _same_fields(data, start, stop, *others, result)
+    return result

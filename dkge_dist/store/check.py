@@ -13,10 +13,12 @@ from dkge_dist.graph.diff import Change, Diff
 from dkge_dist.graph.snapshot import Base, Snapshot
 from dkge_dist.kernels.hashing import digests
 from dkge_dist.kernels.triples import canonical
+from dkge_dist.store.display_names import check_run
 from dkge_dist.store.manifest import (
     Manifest,
     ModelEntry,
     ModelManifest,
+    NameRunEntry,
     PartEntry,
     SegmentEntry,
     SnapshotManifest,
@@ -25,7 +27,7 @@ from dkge_dist.store.manifest import (
 )
 from dkge_dist.store.models import check_model
 from dkge_dist.store.storage import StoreError
-from dkge_dist.store.store import Store
+from dkge_dist.store.store import Store, rows_at
 from dkge_dist.store.tables import table_parts
 from dkge_dist.types import Split, Triples
 
@@ -69,6 +71,7 @@ class _Checker:
         self.sound: dict[str, bool] = {}
         self.bytes = 0
         self.segments: set[tuple[str, int]] = set()
+        self.runs: set[str] = set()
 
     def check_version(self, number: int) -> Iterator[str]:
         """What is wrong with one version; a problem that it only shares with an earlier one may come again."""
@@ -79,6 +82,10 @@ class _Checker:
                 return
             for part in parts_of(manifest):
                 yield from self._check_part(part)
+            if manifest.display_names is not None:
+                rows = rows_at(manifest)
+                yield from self._check_names(manifest.display_names.entities, rows.entities)
+                yield from self._check_names(manifest.display_names.relations, rows.relations)
             if isinstance(manifest, SnapshotManifest):
                 yield from self._check_name(manifest)
                 yield from self._check_snapshot(manifest)
@@ -101,6 +108,12 @@ class _Checker:
             return  # By the newest version, or a part of it: it is told there that they are damaged.
         if found is None or found.version != manifest.version:
             yield f"snapshot {manifest.snapshot.name!r} (version {manifest.version}) is not found by its name"
+
+    def _check_names(self, runs: list[NameRunEntry], rows: int) -> Iterator[str]:
+        for run in runs:
+            if run.names.digest not in self.runs and all(self.sound[part.digest] for part in parts_of(run)):
+                self.runs.add(run.names.digest)
+                yield from check_run(self.store.storage, run, rows)
 
     def _check_model(self, entry: ModelEntry) -> Iterator[str]:
         blocks = [

@@ -24,7 +24,11 @@ def write_columns(path: Path, columns: Mapping[str, Array | pa.Array]) -> None:
 
 def read_columns(storage: Storage, part: PartEntry, types: Mapping[str, pa.DataType]) -> list[pa.Array]:
     """The columns of a part, verified, without copying."""
-    path, data = open_part(storage, part.part)
+    return columns_of(*open_part(storage, part.part), part, types)
+
+
+def columns_of(path: Path, data: Array, part: PartEntry, types: Mapping[str, pa.DataType]) -> list[pa.Array]:
+    """The columns in the bytes of a part, without copying."""
     try:
         reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(data)))
         batch = reader.get_batch(0)

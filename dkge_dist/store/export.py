@@ -59,12 +59,13 @@ class LabelledRows(NamedTuple):
 
 
 class Vectors(NamedTuple):
-    """Vectors of one kind of objects, with their permanent rows and their labels."""
+    """Vectors of one kind of objects, with their permanent rows, their labels, and display names if there are any."""
 
     noun: str
     rows: Array
     labels: Sequence[str]
     values: Rows
+    names: Sequence[str | None] | None = None
 
     def runs(self, length: int = RUN_ROWS) -> Iterator[slice]:
         """Where one run of rows after the other is."""
@@ -94,12 +95,17 @@ def _parquet(folder: Path, vectors: Sequence[Vectors], deleted: Sequence[Labelle
     labelled = {"label": pa.large_string(), "row": pa.int32()}
     for some in vectors:
         dim = some.values.shape[1]
-        schema = pa.schema({**labelled, "vector": pa.list_(pa.float32(), dim)}.items())
+        types = {**labelled, "vector": pa.list_(pa.float32(), dim)}
+        if some.names is not None:
+            types["name"] = pa.large_string()
+        schema = pa.schema(types.items())
         with pq.ParquetWriter(folder / f"{some.noun}.parquet", schema) as writer:
             for run in some.runs():
                 flat = pa.array(np.ascontiguousarray(some.values[run], np.float32).reshape(-1))
                 vector = pa.FixedSizeListArray.from_arrays(flat, dim)
                 columns = {"label": some.labels[run], "row": some.rows[run].astype(np.int32), "vector": vector}
+                if some.names is not None:
+                    columns["name"] = some.names[run]
                 writer.write_table(pa.table(columns, schema))
     for gone in deleted:
         columns = {"label": gone.labels, "row": gone.rows.astype(np.int32)}
@@ -148,11 +154,13 @@ def _rows(vectors: Sequence[Vectors], deleted: Sequence[LabelledRows]) -> dict[s
 
 
 def _labels(folder: Path, vectors: Sequence[Vectors], deleted: Sequence[LabelledRows]) -> None:
-    """As JSON lists, since labels may hold tabs and line ends."""
+    """As JSON lists, since labels may hold tabs and line ends; display names as further ones, null for none."""
     every: list[Vectors | LabelledRows] = [*vectors, *deleted]
-    for some in every:
-        text = json.dumps(list(some.labels), ensure_ascii=False, indent=0)
-        (folder / f"{some.noun}.json").write_text(text, encoding="utf-8")
+    lists: dict[str, Sequence[str | None]] = {some.noun: some.labels for some in every}
+    lists |= {f"{some.noun}-names": some.names for some in vectors if some.names is not None}
+    for name, values in lists.items():
+        text = json.dumps(list(values), ensure_ascii=False, indent=0)
+        (folder / f"{name}.json").write_text(text, encoding="utf-8")
 
 
 WRITERS = {"parquet": _parquet, "npy": _npy, "safetensors": _safetensors, "zarr": _zarr}

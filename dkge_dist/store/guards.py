@@ -10,6 +10,7 @@ from itertools import islice
 
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.diff import Diff
+from dkge_dist.graph.display_names import NameTable
 from dkge_dist.graph.encode import Encoded, columns_look_swapped
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.source_diff import SnapshotDiff
@@ -28,6 +29,9 @@ LOOKED_AT = 32
 Names = tuple[Dictionary, Dictionary]
 """Entities and relations."""
 
+Named = tuple[NameTable, NameTable]
+"""Display names of entities and of relations."""
+
 
 class SuspiciousSourceError(DkgeError):
     """A source that can be read but looks wrong; `--force` ingests it all the same."""
@@ -40,7 +44,7 @@ class SuspiciousSourceError(DkgeError):
 class Draft:
     """A source as rows, and what it changes about the snapshot that is current at `head`.
 
-    `names` have its new labels already.
+    `names` have its new labels already; `named` are the display names that it gives, of entities and of relations.
     """
 
     source: Source
@@ -50,6 +54,7 @@ class Draft:
     current: SnapshotManifest | None
     before: Snapshot
     change: SnapshotDiff
+    named: Named
 
 
 def refuse_suspicious(draft: Draft, store: Store) -> None:
@@ -67,6 +72,15 @@ def refuse_other_parent(draft: Draft, store: Store, onto: str) -> None:
         raise StoreError(
             f"{draft.source.path}: is to follow {_called(wanted)}, but {_called(draft.current)} is current in {store}; "
             "nothing was changed"
+        )
+
+
+def refuse_unknown_labels(source: Source, known: Array) -> None:
+    """Raise an error if no label of a file of display names is known."""
+    if not known.any():
+        raise SuspiciousSourceError(
+            f"{source.path}: none of its {known.shape[0]:,} labels is an entity or a relation here "
+            "(expected label, then name)"
         )
 
 

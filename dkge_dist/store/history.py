@@ -79,6 +79,9 @@ def rollback(store: Store, to: int) -> RollbackManifest:
     with store.storage.staging() as staging:
         runs = remember(store, staging, head, store.dictionaries(head), lost)
         following = {**store.following(head, 0.0), "trained_runs": runs}
+        if not now.is_cleared(to):
+            # What only a cleared version named is gone: then today's names stay.
+            following["display_names"] = store.manifest(to).display_names
         manifest = RollbackManifest(**following, current=current, to=to)
         store.publish(manifest)
     return manifest
@@ -114,7 +117,7 @@ def clear(
         abandoned, at_work = _trainings(store, before)
         needed = _needed(store, head, keep, {training.snapshot for training in at_work})
         unneeded = [number for number in _left(head) if number not in needed]
-        gone = [n for n in unneeded if isinstance(store.manifest(n), SnapshotManifest | ModelManifest)]
+        gone = [n for n in unneeded if not isinstance(store.manifest(n), ClearManifest)]
         version = None
         if gone and not dry_run:
             # With versions that have no parts of their own, so that what is left is few numbers, and soon found.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ from dkge_dist.graph.source_diff import diff_of_changes, diff_of_snapshot, diff_
 from dkge_dist.graph.sources.base import Rejects, Source, SourceError
 from dkge_dist.store.guards import Draft, Names, refuse_other_parent, refuse_suspicious
 from dkge_dist.store.manifest import BaseEntry, CurrentEntry, SegmentEntry, SnapshotEntry, SnapshotManifest
+from dkge_dist.store.naming import changed_names, count_names, read_names, save_names, save_names_alone
 from dkge_dist.store.parts import save_base, save_change, save_segment
 from dkge_dist.store.storage import Staging
 from dkge_dist.store.store import Store
@@ -36,7 +37,8 @@ MAX_NAME_LENGTH = 200
 class IngestOptions:
     """What a user may say about an ingest beside the source itself.
 
-    `onto` is the snapshot (name or version number) that has to be current for the source to follow it.
+    `onto` is the snapshot (name or version number) that has to be current for the source to follow it. `labels` are
+    files of display names, which overrule those of the source.
     """
 
     name: str | None = None
@@ -44,14 +46,16 @@ class IngestOptions:
     force: bool = False
     max_bad_lines: int = 0
     onto: str | None = None
+    labels: Sequence[Source] = ()
 
 
 @dataclass(frozen=True)
 class Ingested:
-    """What an ingest did. `unchanged`: the store held just this already and no version was made.
+    """What an ingest did. `unchanged`: the store held just these triples already, and no snapshot was made.
 
     `before` and `snapshot` are the current snapshot before and after it, `names` entities and relations as the store
-    now has them: an update needs nothing from disk. `rejects` says where the refused lines are.
+    now has them: an update needs nothing from disk. `rejects` says where the refused lines are. `named` counts display
+    names that are new or changed; where nothing else is, they have a version of their own.
     """
 
     manifest: SnapshotManifest
@@ -64,6 +68,7 @@ class Ingested:
     counts: dict[str, int]
     bytes_written: int = 0
     rejects: str | None = None
+    named: tuple[int, int] = (0, 0)
 
 
 def ingest(
@@ -78,18 +83,23 @@ def ingest(
     _check_usage(source, options)
     began = clock()
     rejects = Rejects(options.max_bad_lines)
-    draft = _read(store, source, options.held_out, rejects, progress)
+    draft = _read(store, source, options, rejects, progress)
     if not options.force:
         refuse_suspicious(draft, store)
     diff, lines = draft.change.diff, draft.encoded.count
     content = content_after(draft.current.snapshot.content if draft.current else EMPTY_CONTENT, diff, *draft.names)
-    counts = dict(draft.change.counts + source.counts + Counter(bad_lines=len(rejects.lines)))
+    noticed = [draft.change.counts, *(some.counts for some in (source, *options.labels))]
+    counts = dict(sum([*noticed, Counter(bad_lines=len(rejects.lines))], Counter()))
     known = _already_there(store, draft.current, options.name, content)
     if known is not None:
-        kept = _save_rejects(store, known.version, rejects)
         # Labels of triples that change nothing are not stored, so they have no rows.
         names = _with_segments(draft.names, [dictionary.segments for dictionary in draft.names])
-        return Ingested(known, Diff.none(), draft.before, draft.before, names, True, lines, counts, rejects=kept)
+        # An older snapshot that is repeated brought its display names then.
+        is_current = draft.head is not None and known.version == draft.head.current.snapshot
+        named, written = save_names_alone(store, draft, clock() - began) if is_current else ((0, 0), 0)
+        kept = _save_rejects(store, known.version, rejects)
+        before = draft.before
+        return Ingested(known, Diff.none(), before, before, names, True, lines, counts, written, kept, named)
     if options.onto is not None:
         refuse_other_parent(draft, store, options.onto)
 
@@ -104,28 +114,32 @@ def ingest(
     }
     snapshot = draft.before.after(diff, len(draft.names[0]), len(draft.names[1]))
     names = _with_segments(draft.names, [dictionary.grown for dictionary in draft.names])
+    changed = changed_names(store, draft.head, draft.named)
     store.ensure()
     with store.storage.staging() as staging:
         entry = _save_snapshot(store, staging, draft.current, snapshot, diff).model_copy(update=facts)
         brought = _save_labels(staging, draft, names) | {
             "names": store.names_with(staging, draft.head, entry.name),
             "trained_runs": remember(store, staging, draft.head, names, diff.deleted),
+            "display_names": save_names(staging, draft.head, changed),
         }
         following = store.following(draft.head, round(clock() - began, 3))
         manifest = SnapshotManifest(**{**following, **brought}, current=_current(draft, version), snapshot=entry)
         store.publish(manifest)
     kept = _save_rejects(store, manifest.version, rejects)
-    return Ingested(manifest, diff, draft.before, snapshot, names, False, lines, counts, staging.written, kept)
+    named, written = count_names(changed), staging.written
+    return Ingested(manifest, diff, draft.before, snapshot, names, False, lines, counts, written, kept, named)
 
 
 def _read(
     store: Store,
     source: Source,
-    held_out: HeldOut,
+    options: IngestOptions,
     rejects: Rejects,
     progress: Callable[[int, int], None] | None,
 ) -> Draft:
-    """Read the source, and compare it with the current snapshot."""
+    """Read the source and the display names, and compare the triples with the current snapshot."""
+    held_out = options.held_out
     head = store.head()
     if head is None and source.is_change:
         raise SourceError(f"{source.path}: a change needs a snapshot to change, and {store} holds none yet")
@@ -140,7 +154,8 @@ def _read(
         change = diff_of_splits(before, encoded.splits)
     else:
         change = diff_of_snapshot(before, train, held_out, names, trained)
-    return Draft(source, encoded, names, head, current, before, change)
+    named = read_names(source, encoded.names, options.labels, names, rejects, options.force)
+    return Draft(source, encoded, names, head, current, before, change, named)
 
 
 def _with_segments(names: Names, segments: list[list[Segment]]) -> Names:

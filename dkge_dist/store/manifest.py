@@ -205,6 +205,20 @@ class NamesEntry(Entry):
     runs: list[PartEntry]
 
 
+class NameRunEntry(Entry):
+    """Some display names in one part. `sums` has the checksums of its chunks; a small part is verified as a whole."""
+
+    names: PartEntry
+    sums: PartEntry | None
+
+
+class DisplayNamesEntry(Entry):
+    """The display names of entities and relations: runs, each several times as long as the next; the later one wins."""
+
+    entities: list[NameRunEntry]
+    relations: list[NameRunEntry]
+
+
 class Manifest(Entry):
     """A version. Its number is the fence against stale writers; `parent` is the checksum of the version before.
 
@@ -212,6 +226,7 @@ class Manifest(Entry):
     Every version carries the whole dictionary of its time, whatever its kind: rows are permanent, also over a rollback.
     It also carries what has to be known of all versions before it, so that nobody has to look at them: the names of
     snapshots, and `trained_runs`, the hashes of triples that are in train no more. None: by an older program.
+    `display_names` are those that are current while this version is the head; None where nothing was ever named.
     """
 
     format: int = FORMAT
@@ -226,6 +241,7 @@ class Manifest(Entry):
     relation_segments: list[SegmentEntry]
     names: NamesEntry | None = None
     trained_runs: list[PartEntry] | None = None
+    display_names: DisplayNamesEntry | None = None
     current: CurrentEntry
 
     @property
@@ -264,6 +280,13 @@ class RollbackManifest(Manifest):
     to: Annotated[int, pydantic.Field(ge=1)]
 
 
+class NamesManifest(Manifest):
+    """A version that brings display names and nothing else. `named` counts those that are new or changed."""
+
+    kind: Literal["names"] = "names"
+    named: dict[str, int]
+
+
 class ClearManifest(Manifest):
     """A version that clears old ones away: their manifests stay, parts that only they named are gone."""
 
@@ -275,6 +298,7 @@ KINDS: dict[str, type[Manifest]] = {
     "snapshot": SnapshotManifest,
     "model": ModelManifest,
     "rollback": RollbackManifest,
+    "names": NamesManifest,
     "gc": ClearManifest,
 }
 

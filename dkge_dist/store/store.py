@@ -18,9 +18,11 @@ import numpy as np
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.snapshot import Snapshot
+from dkge_dist.store.display_names import StoredNames
 from dkge_dist.store.manifest import (
     FORMAT,
     CurrentEntry,
+    DisplayNamesEntry,
     Manifest,
     ModelManifest,
     NamesEntry,
@@ -305,6 +307,7 @@ class Store:
             "relation_segments": head.relation_segments if head else [],
             "names": head.names if head else None,
             "trained_runs": head.trained_runs if head else None,
+            "display_names": head.display_names if head else None,
         }
 
     def publish(self, manifest: Manifest) -> None:
@@ -333,21 +336,31 @@ class Store:
         return [part.part for part in new]
 
     def dictionaries(self, manifest: Manifest | None) -> tuple[Dictionary, Dictionary]:
-        """Entities and relations as that version knows them."""
+        """Entities and relations as that version knows them, with the display names that they have now.
+
+        Names are no part of what a version says: who asks an old one asks by the names of today.
+        """
         if manifest is None:
             return Dictionary(noun="entity"), Dictionary(noun="relation")
+        entities, relations = self.display_names(self._manifests.get(self._newest, manifest).display_names)
         return (
-            self._dictionary(manifest.entity_segments, "entity"),
-            self._dictionary(manifest.relation_segments, "relation"),
+            self._dictionary(manifest.entity_segments, "entity", entities),
+            self._dictionary(manifest.relation_segments, "relation", relations),
         )
 
-    def _dictionary(self, entries: list[SegmentEntry], noun: str) -> Dictionary:
+    def display_names(self, entry: DisplayNamesEntry | None) -> tuple[StoredNames | None, StoredNames | None]:
+        """Those of entities and of relations, None where there are none. Nothing is read before it is asked for."""
+        kinds = (entry.entities, entry.relations) if entry is not None else ([], [])
+        entities, relations = (StoredNames(self.storage, runs) if runs else None for runs in kinds)
+        return entities, relations
+
+    def _dictionary(self, entries: list[SegmentEntry], noun: str, names: StoredNames | None) -> Dictionary:
         segments = []
         first_row = 0
         for entry in entries:
             segments.append(load_segment(self.storage, entry, first_row))
             first_row += entry.labels.rows
-        return Dictionary(segments, noun)
+        return Dictionary(segments, noun, names)
 
     def ancestry(self, manifest: SnapshotManifest) -> Iterator[SnapshotManifest]:
         """A snapshot, its parent, and so on to the first that was not cleared away."""
@@ -376,7 +389,7 @@ class Store:
             return Snapshot.empty()
         *changed, full = self.chain(manifest)
         assert full.snapshot.base is not None
-        rows = _rows(at or manifest)
+        rows = rows_at(at or manifest)
         base = load_base(self.storage, full.snapshot.base, rows)
         net = Diff.none()
         for ancestor in reversed(changed):
@@ -396,7 +409,7 @@ class Store:
         """What changed from the parent of a snapshot to it, of rows that there are at its version or at a later one."""
         if manifest.snapshot.change is None:
             raise StoreError(f"{self}: version {manifest.version} has a parent but no change to it")
-        return load_change(self.storage, manifest.snapshot.change, rows or _rows(manifest))
+        return load_change(self.storage, manifest.snapshot.change, rows or rows_at(manifest))
 
     def diff(self, old: SnapshotManifest, new: SnapshotManifest) -> Diff:
         """What changed from one snapshot to another, older or newer, composed of the changes between them."""
@@ -425,7 +438,8 @@ def _hash_of_name(name: str) -> int:
     return int.from_bytes(hashlib.sha256(name.encode("utf-8", "surrogatepass")).digest()[:8], "little")
 
 
-def _rows(manifest: Manifest) -> RowCounts:
+def rows_at(manifest: Manifest) -> RowCounts:
+    """How many labels a version has."""
     entities, relations = (
         sum(entry.labels.rows for entry in entries)
         for entries in (manifest.entity_segments, manifest.relation_segments)

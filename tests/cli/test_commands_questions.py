@@ -304,6 +304,42 @@ class TestAnswer:
         assert run("answer", copy, "e7", "r3", "--as-of", "2", "--json").code == 0
 
 
+class TestDisplayNames:
+    """As processes: a store is named, asked by name, and asked wrongly."""
+
+    def test_asked_by_name_by_label_and_wrongly(self, copy: Path, tmp_path: Path) -> None:
+        names = tmp_path / "names.tsv"
+        names.write_text("e1\tThe Matrix\ne2\tHamlet\ne3\tHamlet\nr1\tcast member\n", encoding="utf-8")
+        named = dkge("ingest", copy, names, "--format", "labels", "--json")
+        assert (named.code, named.json["named_entities"], named.json["named_relations"]) == (0, 3, 1)
+        by_name, by_label = dkge("answer", copy, "the matrix", "cast member"), dkge("answer", copy, "e1", "r1")
+        assert by_name.code == by_label.code == 0
+        assert by_name.stdout == by_label.stdout
+        assert by_name.stdout.startswith("The Matrix (e1)\tcast member (r1)\t?\n")
+        namesakes = error_of(dkge("answer", copy, "Hamlet", "r1", "--json"), 1)
+        assert namesakes.startswith("2 entities are named 'Hamlet': e2 (")
+        typo = error_of(dkge("answer", copy, "The Matirx", "r1", "--json"), 1)
+        assert typo.startswith("no entity 'The Matirx'; nearest: The Matrix (e1)")
+
+    def test_wrong_files_are_told(self, copy: Path, folder: Path, tmp_path: Path, run: Run) -> None:
+        names = tmp_path / "names.tsv"
+        names.write_text("e1\tone\ne2\n", encoding="utf-8")
+        told = error_of(run("ingest", copy, names, "--format", "labels", "--json"), 1)
+        assert told == f"{names}:2: 1 columns instead of 2: 'e2'"
+        told = error_of(run("nightly", copy, folder / "night1.changes", "--labels", "nothing.tsv", "--json"), 1)
+        assert told == "nothing.tsv: no such file"
+        (tmp_path / "x.tsv").write_text("a\tb\tc\n")
+        told = error_of(run("ingest", copy, tmp_path / "x.tsv", "--label-language", "de", "--json"), 2)
+        assert told == "--label-language is for ntriples sources, this one is tsv"
+
+    def test_a_night_brings_names(self, copy: Path, folder: Path, tmp_path: Path, run: Run) -> None:
+        names = tmp_path / "names.tsv"
+        names.write_text("new1a\tNewcomer\n", encoding="utf-8")
+        night = run("nightly", copy, folder / "night1.changes", "--labels", names, *LEARN, "--json")
+        assert (night.code, night.json["ingest"]["named_entities"]) == (0, 1)
+        assert run("answer", copy, "newcomer", "r1", "--json").json["head"] == "new1a"
+
+
 class TestExport:
     @pytest.fixture(params=["joint", "knowledge", "context"])
     def what(self, request: pytest.FixtureRequest) -> str:

@@ -16,7 +16,7 @@ INGESTED: dict[str, Any] = {
     "unchanged": False, "name": "day 1", "version": 3, "entities": 1200, "relations": 4, "train": 5000, "valid": 20,
     "test": 30, "added": 10, "deleted": 2, "emerging_entities": 5, "removed_entities": 1, "emerging_relations": 1,
     "removed_relations": 0, "counts": {"duplicates": 2, "bad_lines": 0}, "rejects": None, "seconds": 1.26,
-    "triples_per_second": 4000,
+    "triples_per_second": 4000, "named_entities": 0, "named_relations": 0,
 }  # fmt: skip
 TRAINED: dict[str, Any] = {
     "version": 4, "snapshot": "day 1", "entities": 1200, "relations": 4, "dim": 100, "epochs": 12, "seconds": 60.04,
@@ -62,6 +62,13 @@ def test_ingest_without_a_change_names_the_version_that_has_it(capsys: Shown) ->
     assert capsys.readouterr().out == (
         "nothing changed: 'day 1' (version 3) has the same content\n  bad lines were set aside in rejects/x\n"
     )
+
+
+def test_ingest_counts_display_names_also_without_a_change(capsys: Shown) -> None:
+    for unchanged in (True, False):
+        report = {**INGESTED, "unchanged": unchanged, "named_entities": 1200}
+        render.render_ingested(report)
+        assert "  display names new or changed: entities 1,200\n" in capsys.readouterr().out
 
 
 def test_training_shows_dimension_speed_and_best_validation(capsys: Shown) -> None:
@@ -193,6 +200,19 @@ def test_answers_follow_their_question(capsys: Shown) -> None:
     )  # fmt: skip
     render.render_answers({"relation": "r", "tail": "a", "answers": []})
     assert capsys.readouterr().out.startswith("?\tr\ta\n")
+
+
+def test_display_names_stand_before_labels(capsys: Shown) -> None:
+    named = {"entity": "nm1", "name": "Keanu Reeves", "score": 1.0, "known": True, "why": []}
+    question = {"head": "tt1", "head_name": "The Matrix", "relation": "P161", "relation_name": "cast member"}
+    render.render_answers({**question, "answers": [named, {**named, "known": False}]})
+    title, _, *lines = capsys.readouterr().out.splitlines()
+    assert title == "The Matrix (tt1)\tcast member (P161)\t?"
+    assert lines[0].startswith("  Keanu Reeves (nm1)  ")
+    assert lines[-1] == "  Keanu Reeves (nm1)"
+    relation = {**METRICS, "relation": "P161", "name": "cast member", "triples": 7}
+    render.render_evaluation({**EVALUATED, "relations": [relation]})
+    assert capsys.readouterr().out.splitlines()[-1].startswith("cast member (P161)")
 
 
 def test_diff_shows_counts_examples_and_the_file(capsys: Shown) -> None:

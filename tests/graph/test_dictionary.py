@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import unicodedata
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from dkge_dist.graph import dictionary as dictionary_module
 from dkge_dist.graph.dictionary import Dictionary
+from dkge_dist.graph.display_names import NamedRow, NameTable, fold
 from dkge_dist.graph.labels import Labels
 from dkge_dist.kernels import labels as label_kernels
 from dkge_dist.kernels.hashing import digests
@@ -190,3 +192,27 @@ def test_digests_are_those_of_the_labels_before_and_after_storing() -> None:
     assert names.digests_of(np.array([4, 0, 2, 3, 1])).tolist() == expected[[4, 0, 2, 3, 1]].tolist()
     assert names.digests.tolist() == expected[:3].tolist()
     assert reopened(names).digests.tolist() == expected.tolist()
+
+
+class NamesInMemory:
+    """Display names of rows, as a store would give them."""
+
+    def __init__(self, names: dict[int, str]) -> None:
+        self.names = names
+
+    def of(self, rows: Sequence[int]) -> list[str | None]:
+        return [self.names.get(row) for row in rows]
+
+    def find(self, name: str) -> list[NamedRow]:
+        return [NamedRow(row, known) for row, known in self.names.items() if fold(known) == fold(name)]
+
+    def table(self) -> NameTable:
+        return NameTable.of(np.array([*self.names]), Labels.from_strings(self.names.values()))
+
+
+def test_a_row_is_called_by_its_name_and_namesakes_by_their_labels_too() -> None:
+    dictionary = Dictionary(display_names=NamesInMemory({0: "The Matrix", 2: "Hamlet", 3: "hamlet"}))
+    dictionary.encode(Labels.from_strings(["tt0", "tt1", "tt2", "tt3"]))
+    assert [dictionary.called(row) for row in range(4)] == ["The Matrix", "tt1", "Hamlet (tt2)", "hamlet (tt3)"]
+    assert dictionary.names(np.arange(4)) == ["The Matrix", None, "Hamlet", "hamlet"]
+    assert Dictionary().names(np.arange(2)) == [None, None]

@@ -63,3 +63,15 @@ def test_slices_may_overlap_and_repeat() -> None:
     data = np.frombuffer(b"abcd", np.uint8)
     made = Labels(data, np.array([0, 1, 0, 4]), np.array([2, 4, 4, 4]))
     assert list(made) == ["ab", "bcd", "abcd", ""]
+
+
+@given(st.lists(texts, max_size=4), st.data())
+def test_compacted_and_joined_labels_are_the_same(parts: list[list[str]], data: st.DataObject) -> None:
+    every = [label for part in parts for label in part]
+    joined = Labels.concat([Labels.from_strings(part) for part in parts])
+    assert list(joined) == every
+    assert joined.to_arrow().to_pylist() == every
+    order = data.draw(st.permutations(range(len(every))))[: len(every) // 2]
+    some = joined.take(np.array(order, np.int64)).compacted()
+    assert list(some) == [every[i] for i in order]
+    assert some.data.shape[0] == sum(len(every[i].encode()) for i in order)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 import dkge_dist
@@ -14,7 +15,7 @@ from dkge_dist.jobs.export import export
 from dkge_dist.jobs.opened import open_model
 from dkge_dist.store.store import Store
 from dkge_dist.types import Field, UsageError
-from tests.jobs.building import ADDED, ingest_night
+from tests.jobs.building import ADDED, ingest_night, write_lines
 from tests.jobs.reads import counted_reads
 from tests.models import vectors_of
 
@@ -76,3 +77,24 @@ def test_it_opens_the_store_once_and_reads_one_field(store: Path, tmp_path: Path
     assert reads.stores == 1
     assert model.entities["context"].base.digest in reads.parts
     assert not {model.entities["joint"].base.digest, model.entities["knowledge"].base.digest} & set(reads.parts)
+
+
+def test_display_names_are_a_further_column(store: Path, tmp_path: Path) -> None:
+    names = write_lines(tmp_path / "names.tsv", ["e7\tSeven", "r1\tone of them"])
+    dkge_dist.ingest(store, names, format="labels")
+    export(Store.open(store), tmp_path / "out", "parquet", None, Field.JOINT)
+    for noun, expected in (("entities", {"e7": "Seven"}), ("relations", {"r1": "one of them"})):
+        table = pq.read_table(tmp_path / "out" / f"{noun}.parquet")
+        found = dict(zip(table["label"].to_pylist(), table["name"].to_pylist(), strict=True))
+        assert {label: name for label, name in found.items() if name is not None} == expected
+    report = export(Store.open(store), tmp_path / "npy", "npy", None, Field.JOINT)
+    assert "entities-names.json" in report["files"]
+    labels, names_ = (
+        json.loads((tmp_path / "npy" / f"{name}.json").read_text()) for name in ("entities", "entities-names")
+    )
+    assert [label for label, name in zip(labels, names_, strict=True) if name is not None] == ["e7"]
+
+
+def test_without_display_names_there_is_no_column(store: Path, tmp_path: Path) -> None:
+    report = export(Store.open(store), tmp_path / "out", "npy", None, Field.JOINT)
+    assert report["files"] == ["entities.json", "entities.npy", "relations.json", "relations.npy"]

@@ -128,3 +128,25 @@ def test_kernels_take_columns_of_a_table() -> None:
 
 def test_keys_of_ten_digits_are_refused() -> None:
     assert text.key_slots(*spans([b"tt0000000000", b"tt000000000"]), "tt").tolist() == [-1, 111_111_110]
+
+
+@given(fields=st.lists(FIELD_BYTES), low=st.integers(0, 255), high=st.integers(0, 255))
+def test_fields_with_a_byte_in_a_range(fields: list[bytes], low: int, high: int) -> None:
+    found = text.any_byte(*spans(fields), low, high)
+    assert found.tolist() == [any(low <= byte <= high for byte in field) for field in fields]
+
+
+@given(fields=st.lists(FIELD_BYTES), byte=st.integers(0, 255))
+def test_the_last_byte_of_its_kind(fields: list[bytes], byte: int) -> None:
+    data, start, stop = spans(fields)
+    place = text.last_byte(data, start, stop, byte)
+    expected = [field.rfind(bytes([byte])) for field in fields]
+    assert np.where(place < 0, -1, place - start).tolist() == expected
+
+
+@given(pairs=st.lists(st.tuples(FIELD_BYTES, FIELD_BYTES, st.booleans())))
+def test_the_same_fields(pairs: list[tuple[bytes, bytes, bool]]) -> None:
+    ours = [one for one, _, _ in pairs]
+    theirs = [one if same else other for one, other, same in pairs]
+    found = text.same_fields(*spans(ours), *spans(theirs))
+    assert found.tolist() == [one == other for one, other in zip(ours, theirs, strict=True)]

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
+
 from dkge_dist.graph.labels import Labels
 from dkge_dist.types import Array, DkgeError, Split
 
@@ -24,14 +26,45 @@ class SourceError(DkgeError):
 
 
 @dataclass(frozen=True)
+class NameBatch:
+    """Display names of some labels, of entities or of relations. No name is empty; a label may come again.
+
+    Of several names of a label the one with the lowest `rank` (0 to 255, by default 0) counts, then the last.
+    """
+
+    label: Labels
+    name: Labels
+    rank: Array | None = None
+
+    @property
+    def ranks(self) -> Array:
+        """The rank of each."""
+        return np.zeros(len(self.label), np.uint8) if self.rank is None else self.rank
+
+    def compacted(self) -> NameBatch:
+        """The same in bytes of their own."""
+        return NameBatch(self.label.compacted(), self.name.compacted(), self.rank)
+
+
+@dataclass(frozen=True)
 class TripleBatch:
-    """Some triples as labels. `deleted` marks those to delete (change files only)."""
+    """Some triples as labels. `deleted` marks those to delete (change files only).
+
+    `names` are display names that were read on the way. Their labels need not be in this batch, nor in any triple.
+    """
 
     head: Labels
     relation: Labels
     tail: Labels
     split: Split = Split.TRAIN
     deleted: Array | None = None
+    names: NameBatch | None = None
+
+    @staticmethod
+    def of_names(names: NameBatch) -> TripleBatch:
+        """Display names alone."""
+        none = Labels.from_strings([])
+        return TripleBatch(none, none, none, names=names)
 
 
 @dataclass
@@ -55,6 +88,7 @@ class Source(ABC):
 
     `brings_splits`: the source has splits of its own, which are taken as given.
     `is_change`: the triples are additions to and deletions from the current snapshot, not a whole one.
+    `is_names`: the source has display names alone, and no triples.
     `counts`: what a user should know but is no error (dangling keys, skipped literals), by a readable name.
     """
 
@@ -64,6 +98,7 @@ class Source(ABC):
         self.path = path
         self.brings_splits = False
         self.is_change = False
+        self.is_names = False
         self.counts: Counter[str] = Counter()
         self.bytes_total = 0
         self.bytes_read = 0

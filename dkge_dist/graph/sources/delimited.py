@@ -75,12 +75,16 @@ def usable(table: Table, path: Path, rejects: Rejects, problems: Mapping[str, Ar
     """
     names = ("head", "relation", "tail")
     empty = {f"empty {name}": c.start == c.stop for name, c in zip(names, table.columns[-3:], strict=True)}
-    found = {**problems, **empty}
-    bad = np.any(list(found.values()), axis=0)
+    return without(table, path, rejects, {**problems, **empty})
+
+
+def without(table: Table, path: Path, rejects: Rejects, problems: Mapping[str, Array]) -> Table:
+    """The rows with none of `problems` (by reason, a flag a row); the others go to `rejects`."""
+    bad = np.any(list(problems.values()), axis=0)
     if not bad.any():
         return table
     for i in np.flatnonzero(bad).tolist():
-        reason = next(reason for reason, where in found.items() if where[i])
+        reason = next(reason for reason, where in problems.items() if where[i])
         first = table.columns[0]
         rejects.add(path, int(table.lines[i]), reason, line_text(first.data, int(first.start[i])))
     return table.take(~bad)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -12,7 +12,7 @@ from dkge_dist.graph.sources.base import Source, SourceError
 from dkge_dist.graph.sources.files import UTF8_MARK, only_file, read_start
 from dkge_dist.types import Split, UsageError
 
-FORMATS = ("tsv", "openke", "ntriples", "parquet", "imdb", "debian", "changes")
+FORMATS = ("tsv", "openke", "ntriples", "parquet", "imdb", "debian", "changes", "labels")
 APT_LISTS = Path("/var/lib/apt/lists")
 SNIFF_BYTES = 1 << 16
 SPLIT_STEMS = {
@@ -31,12 +31,14 @@ class SourceOptions:
     released_after: int | None = None
     key: Literal["id", "name"] = "id"
     literals: bool = True
+    label_language: str = "en"
 
 
 _OWNERS = {
     "released_after": ("imdb", "--released-after"),
     "key": ("imdb", "--key"),
     "literals": ("ntriples", "--no-literals"),
+    "label_language": ("ntriples", "--label-language"),
 }
 
 
@@ -175,7 +177,7 @@ def _openke(path: Path, options: SourceOptions) -> Source:
 def _ntriples(path: Path, options: SourceOptions) -> Source:
     from dkge_dist.graph.sources.ntriples import NTriplesSource
 
-    return NTriplesSource(path, options.literals)
+    return NTriplesSource(path, options.literals, options.label_language)
 
 
 def _imdb(path: Path, options: SourceOptions) -> Source:
@@ -197,6 +199,23 @@ def _changes(path: Path, options: SourceOptions) -> Source:
     return ChangeSource(path, glued=first.count(b"\t") == 2 and first[1:2] != b"\t")
 
 
+def open_label_files(paths: Iterable[Path]) -> list[Source]:
+    """The readers of files of display names, to be read beside a source."""
+    from dkge_dist.graph.sources.label_file import LabelFileSource
+
+    files = list(paths)
+    for path in files:
+        if not path.is_file():
+            # Before the source is read, which may take minutes.
+            raise SourceError(f"{path}: no such file")
+    return [LabelFileSource(path) for path in files]
+
+
+def _labels(path: Path, options: SourceOptions) -> Source:
+    (source,) = open_label_files([path])
+    return source
+
+
 _READERS: dict[str, Callable[[Path, SourceOptions], Source]] = {
     "tsv": _tsv,
     "openke": _openke,
@@ -205,4 +224,5 @@ _READERS: dict[str, Callable[[Path, SourceOptions], Source]] = {
     "imdb": _imdb,
     "debian": _debian,
     "changes": _changes,
+    "labels": _labels,
 }

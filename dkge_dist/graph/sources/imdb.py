@@ -8,6 +8,8 @@
 | title.crew | title -director-> person, title -writer-> person | optional |
 | title.episode | episode -parent-> series | optional |
 
+primaryTitle and primaryName are display names, unless `key="name"` makes them the labels.
+
 Triples with an unknown end are counted and dropped, because dumps have dangling keys. Memory holds one byte per
 possible key, and with `key="name"` the names.
 """
@@ -21,7 +23,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from dkge_dist.graph.labels import Labels
-from dkge_dist.graph.sources.base import Rejects, Source, SourceError, TripleBatch
+from dkge_dist.graph.sources.base import NameBatch, Rejects, Source, SourceError, TripleBatch
 from dkge_dist.graph.sources.delimited import read_table
 from dkge_dist.graph.sources.files import MAX_LINE_BYTES, UTF8_MARK, only_file, read_blocks
 from dkge_dist.kernels.text import MAX_KEY_SLOTS, copy_fields, decimals, equal_to, key_slots, split_lists
@@ -56,7 +58,7 @@ class ImdbSource(Source):
         if missing:
             raise SourceError(f"{self.path}: no {' and no '.join(missing)} (.tsv or .tsv.gz) in this folder")
         reading = _Reading(self, rejects)
-        reading.read_titles(self.released_after)
+        yield from reading.read_titles(self.released_after)
         yield from reading.read_people()
         yield from reading.read_principals()
         if "title.crew" in self.files:
@@ -183,18 +185,20 @@ class _Reading:
         self.titles = _Keys("title", "tt", self.by_name)
         self.people = _Keys("person", "nm", self.by_name)
 
-    def read_titles(self, released_after: int | None) -> None:
+    def read_titles(self, released_after: int | None) -> Iterator[TripleBatch]:
         wanted = ["tconst"] + ["primaryTitle"] * self.by_name + ["startYear"] * (released_after is not None)
-        for rows in self._rows("title.basics", wanted):
+        for rows in self._rows("title.basics", wanted, "primaryTitle"):
             rows, (titles,) = self._well_formed(rows, {"tconst": self.titles})
             state: Array | int = KEPT if released_after is None else self._release_states(rows, released_after)
             self.titles.add(titles.slots, state, self._names(rows, "tconst", "primaryTitle"))
+            yield from self._display_names(rows, "tconst", "primaryTitle", np.broadcast_to(state, len(rows.lines)))
 
     def read_people(self) -> Iterator[TripleBatch]:
         wanted = ["nconst"] + ["primaryName"] * self.by_name + ["knownForTitles"]
-        for rows in self._rows("name.basics", wanted):
+        for rows in self._rows("name.basics", wanted, "primaryName"):
             rows, (people,) = self._well_formed(rows, {"nconst": self.people})
             self.people.add(people.slots, KEPT, self._names(rows, "nconst", "primaryName"))
+            yield from self._display_names(rows, "nconst", "primaryName", np.full(len(rows.lines), KEPT))
             titles, owner = self._list_items(rows, "knownForTitles", self.titles)
             yield from self._triples(people.take(owner), "knownFor", titles)
 
@@ -222,10 +226,12 @@ class _Reading:
             _, (episodes, series) = self._well_formed(rows.take(~orphan), keys)
             yield from self._triples(episodes, "parent", series)
 
-    def _rows(self, dump: str, wanted: list[str]) -> Iterator[_Rows]:
-        """The lines of a dump below its header, by which the wanted columns are found."""
+    def _rows(self, dump: str, wanted: list[str], optional: str | None = None) -> Iterator[_Rows]:
+        """The lines of a dump below its header, by which the wanted columns are found, and the optional one."""
         path = self.source.files[dump]
         header = _header(path, self.source)
+        if optional in header and optional not in wanted:
+            wanted = [*wanted, optional]
         for name in wanted:
             if name not in header:
                 raise SourceError(f"{path}:1: no column {name!r}; the columns are: {', '.join(header) or 'none'}")
@@ -293,6 +299,14 @@ class _Reading:
         self._count(f"entities without a {name} called by their key", nameless)
         start = np.where(nameless, keys.start, names.start)
         return Labels(names.data, start, np.where(nameless, keys.stop, names.stop))
+
+    def _display_names(self, rows: _Rows, key: str, name: str, state: Array) -> Iterator[TripleBatch]:
+        """A batch of the display names of what is kept, if entities are labelled by key and the dump has names."""
+        if self.by_name or name not in rows.columns:
+            return
+        named = (state == KEPT) & ~_is_missing(rows.columns[name])
+        if named.any():
+            yield TripleBatch.of_names(NameBatch(rows.columns[key].take(named), rows.columns[name].take(named)))
 
     def _triples(self, head: _KeyColumn, relation: Labels | str, tail: _KeyColumn) -> Iterator[TripleBatch]:
         """A batch of the triples whose ends are both kept."""

@@ -6,6 +6,8 @@ xsd:string), and blank nodes keep the names of the file.
 
 The grammar of N-Triples decides what is an error. IRIs and language tags that keep to it but not to their own
 standards (a stray `%`, two `#`, no scheme, `@zh-classical`) are frequent in published dumps: they are kept and counted.
+
+Statements that name their subject are display names and no triples (`rdf_names`).
 """
 
 from __future__ import annotations
@@ -21,9 +23,9 @@ from pyoxigraph import RdfFormat, parse, serialize
 from dkge_dist.graph.labels import Labels
 from dkge_dist.graph.sources.base import Rejects, Source, TripleBatch
 from dkge_dist.graph.sources.files import read_line_chunks
+from dkge_dist.graph.sources.rdf_names import QUOTE, Statements, checked_language, split_names
 from dkge_dist.kernels.text import NEWLINE, split_statements
 
-QUOTE = ord('"')
 WINDOW_LINES = 64
 
 _IRI = r"<[^\x00-\x20<>\"{}|^`\\]*>"
@@ -36,9 +38,10 @@ class NTriplesSource(Source):
 
     format = "ntriples"
 
-    def __init__(self, path: Path, literals: bool = True) -> None:
+    def __init__(self, path: Path, literals: bool = True, label_language: str = "en") -> None:
         super().__init__(path)
         self.literals = literals
+        self.label_language = checked_language(label_language)
         self.bytes_total = path.stat().st_size if path.exists() else 0
 
     def batches(self, rejects: Rejects) -> Iterator[TripleBatch]:
@@ -47,7 +50,7 @@ class NTriplesSource(Source):
             # A lone CR ends a line as well; with one kind of line end our line numbers are the parser's.
             text = chunk.data.tobytes().replace(b"\r\n", b"\n").replace(b"\r", b"\n")
             batch = self._batch(self._canonical(text, line, rejects))
-            if len(batch.head):
+            if len(batch.head) or batch.names is not None:
                 yield batch
             line += text.count(b"\n")
 
@@ -79,13 +82,14 @@ class NTriplesSource(Source):
     def _batch(self, statements: bytes) -> TripleBatch:
         data = np.frombuffer(statements, np.uint8)
         start, stop = split_statements(data)
+        every = Statements(*(Labels(data, start[:, column], stop[:, column]) for column in range(3)))
+        triples, names = split_names(every, self.label_language, self.counts)
         if not self.literals:
-            literal = data[start[:, 2]] == QUOTE
+            literal = data[triples.term.start] == QUOTE
             if literal.any():
                 self.counts["triples with a literal skipped"] += int(literal.sum())
-            start, stop = start[~literal], stop[~literal]
-        subject, predicate, term = (Labels(data, start[:, column], stop[:, column]) for column in range(3))
-        return TripleBatch(subject, predicate, term)
+            triples = triples.take(~literal)
+        return TripleBatch(*triples, names=names)
 
 
 class _Problem(NamedTuple):

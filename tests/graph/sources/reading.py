@@ -37,6 +37,19 @@ def signed(source: Source, rejects: Rejects | None = None) -> list[tuple[str, La
     return found
 
 
+def names(source: Source, rejects: Rejects | None = None) -> dict[str, str]:
+    """The display name that a source gives each label: of the lowest rank, then the last."""
+    best: dict[str, tuple[int, str]] = {}
+    for batch in source.batches(rejects or Rejects()):
+        if batch.names is not None:
+            columns = (batch.names.label, batch.names.name, batch.names.ranks.tolist())
+            for label, name, rank in zip(*columns, strict=True):
+                assert name
+                if label not in best or rank <= best[label][0]:
+                    best[label] = (rank, name)
+    return {label: name for label, (_, name) in best.items()}
+
+
 def refusal(source: Source, rejects: Rejects | None = None) -> str:
     """The error of a source that cannot be used."""
     with pytest.raises(SourceError) as caught:

@@ -31,13 +31,14 @@ from tests.graph.sources.imdb_dumps import (
     title,
     write,
 )
+from tests.graph.sources.reading import names
 
 
 def triples(source: ImdbSource, rejects: Rejects | None = None) -> list[Triple]:
     found: list[Triple] = []
     for batch in source.batches(rejects or Rejects()):
         assert batch.deleted is None
-        assert len(batch.head)
+        assert len(batch.head) or batch.names is not None
         found += zip(batch.head, batch.relation, batch.tail, strict=True)
     return found
 
@@ -355,3 +356,39 @@ def test_random_dumps_equal_the_slow_reader(
         path = write(Path(folder), dumps)
         found = triples(ImdbSource(path, released_after, key))
         assert sorted(found) == sorted(slow_triples(path, released_after, key == "name"))
+
+
+def test_titles_and_people_have_display_names(tmp_path: Path) -> None:
+    dumps = small_dump()
+    dumps["name.basics"].append(person("nm0000009", NULL))
+    source = ImdbSource(write(tmp_path, dumps))
+    assert names(source) == {
+        "tt0000001": "The Paper Lighthouse",
+        "tt0000002": "Moss",
+        "tt0000003": "Moss",
+        "tt10000004": "Series of Rain",
+        "tt10000005": "Rain, Part One",
+        "nm0000001": "Ada Quill",
+        "nm0000002": "Bo Tern",
+        "nm12345678": "Ada Quill",
+    }
+
+
+def test_titles_that_are_left_out_have_no_display_names(tmp_path: Path) -> None:
+    found = names(ImdbSource(write(tmp_path, small_dump()), released_after=2015))
+    assert {key for key in found if key.startswith("tt")} == {"tt10000004", "tt10000005"}
+
+
+def test_labels_that_are_names_have_no_display_names(tmp_path: Path) -> None:
+    assert names(ImdbSource(write(tmp_path, small_dump()), key="name")) == {}
+
+
+@pytest.mark.parametrize("column", ["primaryTitle", "primaryName"])
+def test_dumps_without_names_are_read_by_their_keys(tmp_path: Path, column: str) -> None:
+    write(tmp_path, small_dump())
+    for path in tmp_path.iterdir():
+        path.write_bytes(path.read_bytes().replace(column.encode(), b"other"))
+    source = ImdbSource(tmp_path)
+    assert sorted(triples(source)) == sorted(ALL_TRIPLES)
+    prefix = "tt" if column == "primaryName" else "nm"
+    assert {key[:2] for key in names(ImdbSource(tmp_path))} == {prefix}
