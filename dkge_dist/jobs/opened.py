@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,10 @@ from dkge_dist.tables.table import Tables
 from dkge_dist.types import ROW, Array, DkgeError, Field, UsageError
 
 SUGGESTIONS = 5
+SUGGESTED_FOR = 3
+"""Unknown labels of a batch that near ones are looked for: every time all labels are compared."""
+
+Kind = Literal["entities", "relations"]
 
 
 class OpenedModel(NamedTuple):
@@ -31,6 +35,13 @@ class OpenedModel(NamedTuple):
     snapshot: Snapshot
     snapshot_name: str
     names: tuple[Dictionary, Dictionary]
+
+    def of_kind(self, kind: Kind) -> tuple[Dictionary, Array]:
+        """The labels of entities or relations, and which of them are alive."""
+        snapshot = self.snapshot
+        return (self.names[0], snapshot.entities_alive) if kind == "entities" else (
+            self.names[1], snapshot.relations_alive
+        )  # fmt: skip
 
 
 def open_model(store: Store, version: str | None = None) -> OpenedModel:
@@ -65,18 +76,46 @@ def joint_embedding(tables: Tables, snapshot: Snapshot) -> JointEmbedding:
     return JointEmbedding(tables.entities, relations, snapshot.alive_entities)
 
 
+class LookedUp(NamedTuple):
+    """The rows of labels, and by their number what is wrong with those that have none."""
+
+    rows: Array
+    problems: dict[int, str]
+
+
+def look_up(names: Dictionary, labels: list[str]) -> LookedUp:
+    """The rows of labels, -1 for unknown ones. The first of these are told with the nearest labels that there are."""
+    rows = names.lookup(Labels.from_strings(label.encode("utf-8", "replace").decode() for label in labels))
+    # What is no text is no label; else another label might be found in its place.
+    odd = [number for number, label in enumerate(labels) if not _is_text(label)]
+    rows[odd] = -1
+    problems = {}
+    for missing in np.flatnonzero(rows < 0).tolist():
+        near = _nearest_labels(names, labels[missing]) if len(problems) < SUGGESTED_FOR else []
+        hint = f"; nearest: {', '.join(near)}" if near else ""
+        problems[missing] = f"no {names.noun} {labels[missing]!r}{hint}"
+    return LookedUp(rows, problems)
+
+
 def rows_of(names: Dictionary, labels: list[str], where: list[str]) -> Array:
     """The rows of labels. An unknown one is an error that begins with its `where` and names the nearest labels."""
-    rows = names.lookup(Labels.from_strings(labels))
-    for missing in np.flatnonzero(rows < 0):
-        near = _nearest_labels(names, labels[missing])
-        hint = f"; nearest: {', '.join(near)}" if near else ""
-        raise DkgeError(f"{where[missing]}no {names.noun} {labels[missing]!r}{hint}")
-    return rows
+    found = look_up(names, labels)
+    for number, problem in found.problems.items():
+        raise DkgeError(f"{where[number]}{problem}")
+    return found.rows
 
 
-def lines_of_three(path: Path, expected: str) -> Iterator[tuple[str, list[str]]]:
-    """Lines of three fields between tabs, each with its place for errors. Empty lines are skipped."""
+def find_alive(opened: OpenedModel, kind: Kind, labels: list[str]) -> LookedUp:
+    """The rows of labels of objects that the model's snapshot has."""
+    names, alive = opened.of_kind(kind)
+    rows, problems = look_up(names, labels)
+    for number in np.flatnonzero((rows >= 0) & ~alive[rows]).tolist():
+        problems[number] = _not_alive(opened, labels[number])
+    return LookedUp(rows, problems)
+
+
+def lines_of(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a text file that are not empty, numbered from 1."""
     try:
         # Lines end as in sources: labels may hold other characters that Python takes for line ends.
         lines = [line.removesuffix("\r") for line in read_regular(path).decode("utf-8").split("\n")]
@@ -84,23 +123,36 @@ def lines_of_three(path: Path, expected: str) -> Iterator[tuple[str, list[str]]]
         raise DkgeError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: not UTF-8: {error}") from None
-    for number, line in enumerate(lines, 1):
+    return ((number, line) for number, line in enumerate(lines, 1) if line)
+
+
+def lines_of_three(path: Path, expected: str) -> Iterator[tuple[str, list[str]]]:
+    """Lines of three fields between tabs, each with its place for errors. Empty lines are skipped."""
+    for number, line in lines_of(path):
         where = f"{path}, line {number}: "
         fields = line.split("\t")
-        if line and len(fields) != 3:
+        if len(fields) != 3:
             raise UsageError(f"{where}expected {expected}")
-        if line:
-            yield where, fields
+        yield where, fields
 
 
-def check_alive(opened: OpenedModel, kind: str, rows: Array, labels: list[str], where: list[str]) -> None:
+def check_alive(opened: OpenedModel, kind: Kind, rows: Array, labels: list[str], where: list[str]) -> None:
     """Refuse `entities` or `relations` that the model's snapshot does not have, though another one had them."""
-    snapshot = opened.snapshot
-    alive = snapshot.entities_alive if kind == "entities" else snapshot.relations_alive
+    _, alive = opened.of_kind(kind)
     for number in np.flatnonzero(~alive[rows]).tolist():
-        raise DkgeError(
-            f"{where[number]}{labels[number]!r} is not in snapshot {opened.snapshot_name!r} (it was in another one)"
-        )
+        raise DkgeError(f"{where[number]}{_not_alive(opened, labels[number])}")
+
+
+def _not_alive(opened: OpenedModel, label: str) -> str:
+    return f"{label!r} is not in snapshot {opened.snapshot_name!r} (it was in another one)"
+
+
+def _is_text(label: str) -> bool:
+    try:
+        label.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _nearest_labels(names: Dictionary, wanted: str) -> list[str]:
