@@ -16,12 +16,16 @@ SHOWN = 20
 """Lines of a result that are printed at most."""
 
 
-def _data_frame(rows: Sequence[dict[str, Any]], columns: Sequence[str] = ()) -> pd.DataFrame:
+def _pandas() -> Any:
     try:
         import pandas as pd
     except ImportError:
         raise UsageError("to_pandas() needs pandas: pip install 'dkge_dist[pandas]'") from None
-    return pd.DataFrame(rows, columns=None if rows else list(columns))
+    return pd
+
+
+def _data_frame(rows: Sequence[dict[str, Any]], columns: Sequence[str] = ()) -> pd.DataFrame:
+    return _pandas().DataFrame(rows, columns=None if rows else list(columns))
 
 
 @dataclass(frozen=True)
@@ -237,9 +241,7 @@ class Vectors(NamedTuple):
 
     def to_pandas(self) -> pd.DataFrame:
         """A line for each label."""
-        import pandas as pd
-
-        return pd.DataFrame(self.values, index=self.labels)
+        return _pandas().DataFrame(self.values, index=self.labels)
 
     def __repr__(self) -> str:
         return f"Vectors of {len(self.labels):,} labels, dimension {self.values.shape[1]}"

@@ -13,7 +13,7 @@ from dkge_dist.evaluation.link_prediction import Ranks, find_evidence, rank_filt
 from dkge_dist.evaluation.triple_scores import score_triples
 from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.scores import Evidence
-from dkge_dist.jobs.batches import AT_ONCE, Line, Triplets, lines_in, resolve
+from dkge_dist.jobs.batches import ANY, AT_ONCE, Line, Triplets, lines_in, resolve
 from dkge_dist.jobs.report import Report, seconds_since
 from dkge_dist.jobs.results import Batch, Origin, Result, ScoredTriple
 from dkge_dist.jobs.session import Session
@@ -37,6 +37,8 @@ def triples_of(head: str | None, relation: str | None, tail: str | None, batch: 
     if batch is None:
         if head is None or relation is None or tail is None:
             raise UsageError("name HEAD, RELATION and TAIL, or --batch FILE")
+        if ANY in (head, relation, tail):
+            raise UsageError(f"a whole triple is scored: `dkge answer` asks for what is `{ANY}`")
         return [Line(1, (head, relation, tail))]
     if (head, relation, tail) != (None, None, None):
         raise UsageError("--batch brings its own triples: no HEAD, RELATION or TAIL beside it")

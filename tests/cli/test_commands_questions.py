@@ -378,6 +378,7 @@ class TestScore:
     @pytest.mark.parametrize("arguments", [[], ["e1", "r1"], ["e1", "r1", "e2", "e3"], ["e1", "--batch", "x"]])
     def test_wrong_usage(self, trained: tuple[Path, Ended], run: Run, arguments: list[str]) -> None:
         assert "name HEAD RELATION TAIL" in error_of(run("score", trained[0], *arguments, "--json"), 2)
+        assert "a whole triple is scored" in error_of(run("score", trained[0], "e1", "?", "e2", "--json"), 2)
 
 
 class TestSimilar:
