@@ -19,7 +19,7 @@ from dkge_dist.evaluation.link_prediction import (
     rank_by_protocol,
 )
 from dkge_dist.evidence.scores import Evidence
-from dkge_dist.jobs.opened import OpenedModel, check_alive, lines_of_three, rows_of
+from dkge_dist.jobs.opened import Kind, OpenedModel, check_alive, lines_of_three, rows_of
 from dkge_dist.jobs.report import Report, seconds_since
 from dkge_dist.jobs.results import Evaluation
 from dkge_dist.jobs.score import TRIPLE_LINE
@@ -93,8 +93,9 @@ def triples_of_file(opened: OpenedModel, path: Path) -> Triples:
     rows = [
         rows_of(names, labels, where) for names, labels in zip((entities, relations, entities), columns, strict=True)
     ]
-    for column, alive in ((0, "entities"), (1, "relations"), (2, "entities")):
-        check_alive(opened, alive, rows[column], columns[column], where)
+    kinds: tuple[Kind, ...] = ("entities", "relations", "entities")
+    for column, kind in enumerate(kinds):
+        check_alive(opened, kind, rows[column], columns[column], where)
     return Triples(*rows)
 
 

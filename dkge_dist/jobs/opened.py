@@ -89,7 +89,7 @@ def look_up(names: Dictionary, labels: list[str]) -> LookedUp:
     # What is no text is no label; else another label might be found in its place.
     odd = [number for number, label in enumerate(labels) if not _is_text(label)]
     rows[odd] = -1
-    problems = {}
+    problems: dict[int, str] = {}
     for missing in np.flatnonzero(rows < 0).tolist():
         near = _nearest_labels(names, labels[missing]) if len(problems) < SUGGESTED_FOR else []
         hint = f"; nearest: {', '.join(near)}" if near else ""

@@ -118,5 +118,6 @@ def test_a_model_is_evaluated_on_its_own_snapshot(store: Path, tmp_path: Path) -
     before = dkge_dist.evaluate(store)
     dkge_dist.ingest(store, write_lines(tmp_path / "night.changes", ["+\te1\tr1\tnewcomer"]))
     after = dkge_dist.evaluate(store)
+    assert "'night' is newer and not learnt yet" in after.pop("notice")
     assert {**after, "seconds": 0} == {**before, "seconds": 0}
     assert np.isfinite(after["mrr"])
