@@ -7,36 +7,59 @@
     dkge.diff("store", "1", "2", affected=True)      # -> who is affected
     dkge.train("store")                              # Snapshot -> model version
     dkge.evaluate("store")                           # -> link prediction on held-out triples
-    dkge.answer("store", "tt0000010", "director")    # -> the best answers
+    with dkge.open("store") as store:                # kept open for many questions
+        store.answer("tt0000010", "director")        # -> the best answers; or ("tt0000010", "?", "nm0000001")
+        store.score("tt0000010", "director", "nm0000001")  # -> how plausible a triple is
+        store.similar("tt0000010")                   # -> the nearest entities
     dkge.fidelity("store")                           # -> was the last night learnt?
     dkge.evidence_table("store")                     # -> what supports which relation, and how strongly
     dkge.open_version("store")["entities/joint"]     # -> vectors as a zarr array, read lazily
     dkge.log("store"); dkge.check("store")
 
-Every function returns what its command prints with --json. Nothing heavy is imported before it is used.
+Every function returns what its command prints with --json; an open store gives values that print well.
+Nothing heavy is imported before it is used.
 """
 
 from __future__ import annotations
 
 import importlib
-import os
-import sys
-import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-# Numba and torch have a pool of threads each, and one that spins while it waits takes the cores from the other
-# (measured on two cores: a training step takes seven times as long). Read when a pool starts, so it is said first.
-if "torch" in sys.modules and "OMP_WAIT_POLICY" not in os.environ:
-    warnings.warn(
-        "torch was imported before dkge_dist and did not hear how its threads are to wait, which may make learning "
-        "several times slower: import dkge_dist first, or set OMP_WAIT_POLICY=PASSIVE",
-        RuntimeWarning,
-        stacklevel=2,
+from dkge_dist.waiting import sleep_while_waiting
+
+if TYPE_CHECKING:
+    from dkge_dist.api import (
+        answer,
+        check,
+        diff,
+        evaluate,
+        evidence_table,
+        export,
+        fidelity,
+        gc,
+        ingest,
+        log,
+        nightly,
+        open,
+        open_version,
+        rollback,
+        score,
+        similar,
+        synth,
+        train,
+        update,
     )
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    from dkge_dist.jobs.open_store import OpenStore
+    from dkge_dist.types import DkgeError, UsageError
+
+# Read when a pool of threads starts, so it is said before anything else is imported.
+sleep_while_waiting()
 
 __version__ = "0.1.0"
 __all__ = [
+    "DkgeError",
+    "OpenStore",
+    "UsageError",
     "__version__",
     "answer",
     "check",
@@ -49,15 +72,29 @@ __all__ = [
     "ingest",
     "log",
     "nightly",
+    "open",
     "open_version",
     "rollback",
+    "score",
+    "similar",
     "synth",
     "train",
     "update",
 ]
 
+_ELSEWHERE = {
+    "DkgeError": "dkge_dist.types",
+    "OpenStore": "dkge_dist.jobs.open_store",
+    "UsageError": "dkge_dist.types",
+}
+"""Where names are that are no functions of `api`."""
+
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(importlib.import_module("dkge_dist.api"), name)
+        return getattr(importlib.import_module(_ELSEWHERE.get(name, "dkge_dist.api")), name)
     raise AttributeError(f"module 'dkge_dist' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

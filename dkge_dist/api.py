@@ -6,18 +6,35 @@ The module of a job is imported when it runs: nobody waits for torch to see a lo
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from dkge_dist.config import load_settings, settings_of_model
-from dkge_dist.jobs.report import CallbackMonitor, PathLike, ProgressCallback, Report, StopCallback
+from dkge_dist.config import SettingsGiven, load_settings, settings_of_model
+from dkge_dist.jobs.report import (
+    CallbackMonitor,
+    PathLike,
+    ProgressOption,
+    Report,
+    StopCallback,
+    seconds_since,
+    shown,
+)
 from dkge_dist.jobs.runtimes import ClusterOptions, choose_runtime
 from dkge_dist.store.store import Store
-from dkge_dist.types import Field, UsageError
+from dkge_dist.types import DkgeError, Field, UsageError
 
 if TYPE_CHECKING:
     import zarr
+
+    from dkge_dist.jobs.batches import Line, Triplets
+    from dkge_dist.jobs.open_store import OpenStore
+    from dkge_dist.jobs.results import Batch, Evaluation, Log
+    from dkge_dist.jobs.session import Session
+
+VersionName = str | int | None
+"""A version number, or the name of a snapshot; None is the current one."""
 
 
 def synth(
@@ -29,7 +46,7 @@ def synth(
     nights: int | None = None,
     seed: int | None = None,
     full: bool = False,
-    progress: ProgressCallback | None = None,
+    progress: ProgressOption = None,
 ) -> Report:
     """Write a synthetic evolving movie graph to the folder `out`.
 
@@ -38,7 +55,8 @@ def synth(
     """
     from dkge_dist.jobs import synth as job
 
-    return job.synth(Path(out), preset, (entities, triples, nights, seed), full, progress)
+    with shown(progress, "synth") as callback:
+        return job.synth(Path(out), preset, (entities, triples, nights, seed), full, callback)
 
 
 def ingest(
@@ -51,13 +69,13 @@ def ingest(
     test: int | None = None,
     force: bool = False,
     max_bad_lines: int = 0,
-    onto: str | None = None,
+    onto: VersionName = None,
     released_after: int | None = None,
     key: Literal["id", "name"] = "id",
     literals: bool = True,
     labels: PathLike | Iterable[PathLike] = (),
     label_language: str = "en",
-    progress: ProgressCallback | None = None,
+    progress: ProgressOption = None,
 ) -> Report:
     """Make the next snapshot of `store` out of `source`; on any error the store is as before.
 
@@ -71,24 +89,25 @@ def ingest(
 
     reader = open_source(Path(source), format, SourceOptions(released_after, key, literals, label_language))
     files = open_label_files(_paths(labels))
-    options = IngestOptions(name, HeldOut(valid, test), force, max_bad_lines, onto, files)
-    return job.ingest(Store.open_or_new(store), reader, options, progress)[0]
+    options = IngestOptions(name, HeldOut(valid, test), force, max_bad_lines, _name(onto), files)
+    with shown(progress, "ingest") as callback:
+        return job.ingest(Store.open_or_new(store), reader, options, callback)[0]
 
 
 def train(
     store: PathLike,
     *,
-    snapshot: str | None = None,
+    snapshot: VersionName = None,
     preset: str = "default",
     config: PathLike | None = None,
-    settings: Iterable[str] = (),
+    settings: SettingsGiven = (),
     fresh: bool = False,
     tensorboard: PathLike | None = None,
     shards: int | None = None,
     workers: int = 1,
     address: str | None = None,
     wait_seconds: float | None = None,
-    progress: ProgressCallback | None = None,
+    progress: ProgressOption = None,
     stop: StopCallback | None = None,
 ) -> Report:
     """Learn a snapshot (the current one by default) from scratch and publish the model as the next version.
@@ -102,22 +121,23 @@ def train(
     chosen = load_settings(_path(config), settings, preset)
     facts = {"origin": "scratch", "preset": preset}
     options = job.TrainOptions(fresh, _path(tensorboard))
-    monitor = CallbackMonitor(progress, stop)
-    return job.train(Store.open(store), runtime, snapshot, chosen, facts, options, monitor)
+    with shown(progress, "train") as callback:
+        monitor = CallbackMonitor(callback, stop)
+        return job.train(Store.open(store), runtime, _name(snapshot), chosen, facts, options, monitor)
 
 
 def update(
     store: PathLike,
     *,
-    to: str | None = None,
-    since_version: str | None = None,
+    to: VersionName = None,
+    since_version: VersionName = None,
     plan: bool = False,
     config: PathLike | None = None,
-    settings: Iterable[str] = (),
+    settings: SettingsGiven = (),
     shards: int | None = None,
     address: str | None = None,
     wait_seconds: float | None = None,
-    progress: ProgressCallback | None = None,
+    progress: ProgressOption = None,
     stop: StopCallback | None = None,
 ) -> Report:
     """Bring the current model (or the one of `since_version`) to a later snapshot, and publish it.
@@ -129,12 +149,13 @@ def update(
     from dkge_dist.jobs import update as job
 
     opened = Store.open(store)
-    parent = opened.find_model(since_version)
+    parent = opened.find_model(_name(since_version))
     chosen = settings_of_model(parent.model.settings, _path(config), settings)
     if plan:
-        return job.plan(opened, parent, to, chosen, shards or 1)
+        return job.plan(opened, parent, _name(to), chosen, shards or 1)
     runtime = choose_runtime(ClusterOptions(shards, 1, address, wait_seconds))
-    return job.update(opened, runtime, parent, to, chosen, CallbackMonitor(progress, stop))
+    with shown(progress, "update") as callback:
+        return job.update(opened, runtime, parent, _name(to), chosen, CallbackMonitor(callback, stop))
 
 
 def nightly(
@@ -147,17 +168,17 @@ def nightly(
     test: int | None = None,
     force: bool = False,
     max_bad_lines: int = 0,
-    onto: str | None = None,
+    onto: VersionName = None,
     labels: PathLike | Iterable[PathLike] = (),
     label_language: str = "en",
-    since_version: str | None = None,
+    since_version: VersionName = None,
     config: PathLike | None = None,
-    settings: Iterable[str] = (),
+    settings: SettingsGiven = (),
     shards: int | None = None,
     workers: int = 1,
     address: str | None = None,
     wait_seconds: float | None = None,
-    progress: ProgressCallback | None = None,
+    progress: ProgressOption = None,
     stop: StopCallback | None = None,
 ) -> Report:
     """Ingest a night, learn it online (and from scratch, if the drift policy says so), and evaluate.
@@ -173,20 +194,22 @@ def nightly(
     from dkge_dist.store.ingest import IngestOptions
 
     runtime = choose_runtime(ClusterOptions(shards, workers, address, wait_seconds))
-    return job.nightly(
-        Store.open_or_new(store),
-        runtime,
-        open_source(Path(source), format, SourceOptions(label_language=label_language)),
-        IngestOptions(name, HeldOut(valid, test), force, max_bad_lines, onto, open_label_files(_paths(labels))),
-        job.LearnOptions(_path(config), list(settings), since_version),
-        CallbackMonitor(progress, stop),
-    )
+    files = open_label_files(_paths(labels))
+    with shown(progress, "nightly") as callback:
+        return job.nightly(
+            Store.open_or_new(store),
+            runtime,
+            open_source(Path(source), format, SourceOptions(label_language=label_language)),
+            IngestOptions(name, HeldOut(valid, test), force, max_bad_lines, _name(onto), files),
+            job.LearnOptions(_path(config), settings, _name(since_version)),
+            CallbackMonitor(callback, stop),
+        )
 
 
 def evaluate(
     store: PathLike,
     *,
-    version: str | None = None,
+    version: VersionName = None,
     split: Literal["valid", "test"] = "test",
     triples: PathLike | None = None,
     protocol: Literal["paper", "filtered"] = "filtered",
@@ -198,7 +221,7 @@ def evaluate(
     shards: int | None = None,
     address: str | None = None,
     wait_seconds: float | None = None,
-) -> Report:
+) -> Evaluation:
     """Rank the held-out triples of the snapshot that a model was learnt from, or those of the file `triples`.
 
     The metrics at the top are those of `protocol`, with the evidence of the graph unless `evidence` is False; `paper`,
@@ -207,18 +230,23 @@ def evaluate(
     many Ray actors, which count by themselves.
     """
     from dkge_dist.jobs import evaluate as job
+    from dkge_dist.jobs.session import open_session
 
+    began = time.monotonic()
     runtime = choose_runtime(ClusterOptions(shards, 1, address, wait_seconds))
     tables = tuple(name for name, wanted in (("relations", relations), ("categories", categories)) if wanted)
     options = job.EvaluateOptions(split, _path(triples), protocol, evidence, tables, ranks)
-    return job.evaluate(Store.open(store), runtime, version, options, threads)
+    with open_session(Store.open(store), runtime, _name(version)) as session:
+        report = job.evaluate(session, options, threads)
+    report["seconds"] = seconds_since(began)
+    return report
 
 
 def fidelity(
     store: PathLike,
     *,
-    version: str | None = None,
-    since: str | None = None,
+    version: VersionName = None,
+    since: VersionName = None,
     evidence: bool = True,
     shards: int | None = None,
     address: str | None = None,
@@ -231,7 +259,7 @@ def fidelity(
     from dkge_dist.jobs import fidelity as job
 
     runtime = choose_runtime(ClusterOptions(shards, 1, address, wait_seconds))
-    return job.fidelity(Store.open(store), runtime, version, job.FidelityOptions(since, evidence))
+    return job.fidelity(Store.open(store), runtime, _name(version), job.FidelityOptions(_name(since), evidence))
 
 
 def answer(
@@ -244,30 +272,115 @@ def answer(
     new_only: bool = False,
     why: bool = False,
     evidence: bool = True,
-    version: str | None = None,
-    batch: PathLike | None = None,
+    version: VersionName = None,
+    batch: Triplets | None = None,
     shards: int | None = None,
     address: str | None = None,
     wait_seconds: float | None = None,
 ) -> Report:
-    """The best answers to (head, relation, ?) or, with `tail`, to (?, relation, tail): known facts, then predictions.
+    """The best answers to (head, relation, ?), (?, relation, tail) or (head, ?, tail): known facts, then predictions.
 
-    `new_only` leaves out what is known, `why` adds the evidence of each answer; with `evidence=False` vectors alone
-    decide. Scores are higher for better answers. `batch` is a file of questions, one a line: head, relation and tail
-    with tabs between, `?` for what is asked. With `shards` the entities lie in so many Ray actors.
+    What is asked is left out, None or `?`. `new_only` leaves out what is known, `why` adds the evidence of each answer;
+    with `evidence=False` vectors alone decide. Scores are higher for better answers. `batch` is a list of (head,
+    relation, tail), or a file of such lines with tabs between; one that cannot be answered is told in its place. With
+    `shards` the entities lie in so many Ray actors. `open` answers many questions faster.
     """
     from dkge_dist.jobs import answer as job
 
-    runtime = choose_runtime(ClusterOptions(shards, 1, address, wait_seconds))
-    if top < 1:
-        raise UsageError(f"--top {top}: at least one answer")
-    questions = job.questions_of(head, relation, tail, _path(batch))
+    lines = job.questions_of(head, relation, tail, batch)
     options = job.AnswerOptions(top, new_only, why, evidence)
-    report = job.answer(Store.open(store), runtime, questions, version, options)
-    return report if batch is not None else {**report.pop("questions")[0], **report}
+    cluster = ClusterOptions(shards, 1, address, wait_seconds)
+    return _ask(store, version, cluster, lines, lambda session: job.answer(session, lines, options), batch is None)
 
 
-def evidence_table(store: PathLike, *, version: str | None = None, relation: str | None = None, top: int = 5) -> Report:
+def score(
+    store: PathLike,
+    head: str | None = None,
+    relation: str | None = None,
+    tail: str | None = None,
+    *,
+    ranks: bool = True,
+    evidence: bool = True,
+    version: VersionName = None,
+    batch: Triplets | None = None,
+    shards: int | None = None,
+    address: str | None = None,
+    wait_seconds: float | None = None,
+) -> Report:
+    """How plausible a triple is, or each of a `batch` (a list, or a file of lines with tabs between).
+
+    `score` is higher for better triples; `tail_rank` and `head_rank` say how many alternatives score higher, known
+    triples left out; `probability` is that of being true rather than a true triple with another end of the same
+    relation, as calibrated on validation triples, and one half at `threshold`. `ranks=False` saves a pass over all
+    entities.
+    """
+    from dkge_dist.jobs import score as job
+
+    lines = job.triples_of(head, relation, tail, batch)
+    options = job.ScoreOptions(evidence, ranks)
+    cluster = ClusterOptions(shards, 1, address, wait_seconds)
+    return _ask(store, version, cluster, lines, lambda session: job.score(session, lines, options), batch is None)
+
+
+def similar(
+    store: PathLike,
+    entity: str | None = None,
+    *,
+    top: int = 10,
+    version: VersionName = None,
+    batch: PathLike | Iterable[str] | None = None,
+    shards: int | None = None,
+    address: str | None = None,
+    wait_seconds: float | None = None,
+) -> Report:
+    """The entities whose vectors are nearest to that of one, or of each of a `batch` (a list, or a file: one a line).
+
+    Exact; the score is minus the L1 distance, higher is better.
+    """
+    from dkge_dist.jobs import similar as job
+
+    lines = job.entities_of(entity, batch)
+    cluster = ClusterOptions(shards, 1, address, wait_seconds)
+    return _ask(store, version, cluster, lines, lambda session: job.similar(session, lines, top), batch is None)
+
+
+def _ask(
+    store: PathLike,
+    version: VersionName,
+    cluster: ClusterOptions,
+    lines: Sequence[Line],
+    ask: Callable[[Session], Batch],
+    is_single: bool,
+) -> Report:
+    """Open a store for one question, or for one batch of them. A single one that cannot be answered is an error."""
+    from dkge_dist.jobs.evidence import FEW_QUESTIONS
+    from dkge_dist.jobs.results import Failure
+    from dkge_dist.jobs.session import open_session
+
+    began = time.monotonic()
+    with open_session(
+        Store.open(store), choose_runtime(cluster), _name(version), len(lines) > FEW_QUESTIONS
+    ) as session:
+        found = ask(session)
+    if is_single and isinstance(found[0], Failure):
+        raise DkgeError(found[0].error)
+    return {**(found.one() if is_single else found.to_dict()), "seconds": seconds_since(began)}
+
+
+def open(store: PathLike, *, version: VersionName = None) -> OpenStore:
+    """A store opened for many questions: `.answer`, `.score`, `.similar`, `.vectors`, `.evaluate`, `.log`, `.refresh`.
+
+    The current model, or that of a version or snapshot. Many threads may ask at once. Use it in a `with` statement, or
+    `close` it.
+    """
+    from dkge_dist.jobs.open_store import OpenStore
+
+    return OpenStore(Store.open(store), _name(version))
+
+
+def evidence_table(
+    store: PathLike, *, version: VersionName = None, relation: str | None = None, top: int = 5
+) -> Report:
     """What the evidence of a model says of every relation, or of one: what supports it, and what counts how much.
 
     `links` are the `top` relations that join the same pairs, `paths` the two-step paths that do; `weights` are those of
@@ -277,7 +390,7 @@ def evidence_table(store: PathLike, *, version: str | None = None, relation: str
 
     if top < 1:
         raise UsageError(f"--top {top}: at least one of each kind")
-    return job.evidence_table(Store.open(store), version, relation, top)
+    return job.evidence_table(Store.open(store), _name(version), relation, top)
 
 
 def export(
@@ -285,8 +398,8 @@ def export(
     out: PathLike,
     *,
     format: Literal["parquet", "npy", "safetensors", "zarr"] = "parquet",
-    version: str | int | None = None,
-    since: str | int | None = None,
+    version: VersionName = None,
+    since: VersionName = None,
     what: Literal["joint", "knowledge", "context"] = "joint",
 ) -> Report:
     """Write the vectors of all entities and relations of a model's snapshot, with their labels, to a new folder.
@@ -296,20 +409,19 @@ def export(
     """
     from dkge_dist.jobs import export as job
 
-    wanted = None if version is None else str(version)
     if since is not None:
-        return job.export_changes(Store.open(store), Path(out), format, wanted, str(since), Field(what))
-    return job.export(Store.open(store), Path(out), format, wanted, Field(what))
+        return job.export_changes(Store.open(store), Path(out), format, _name(version), str(since), Field(what))
+    return job.export(Store.open(store), Path(out), format, _name(version), Field(what))
 
 
-def open_version(store: PathLike, version: str | int | None = None) -> zarr.Group:
+def open_version(store: PathLike, version: VersionName = None) -> zarr.Group:
     """The vectors of a model as a read-only zarr group: `entities/joint` and so on, read lazily, deltas applied."""
     from dkge_dist.store import zarr_store
 
     return zarr_store.open_version(Store.open(store), version)
 
 
-def log(store: PathLike) -> Report:
+def log(store: PathLike) -> Log:
     """Every version: what it is, its parent, what it changed."""
     from dkge_dist.jobs import maintenance as job
 
@@ -318,14 +430,14 @@ def log(store: PathLike) -> Report:
 
 def diff(
     store: PathLike,
-    old: str,
-    new: str,
+    old: str | int,
+    new: str | int,
     *,
     out: PathLike | None = None,
     examples: int = 0,
     affected: bool = False,
     config: PathLike | None = None,
-    settings: Iterable[str] = (),
+    settings: SettingsGiven = (),
 ) -> Report:
     """What changed from snapshot `old` to snapshot `new` (names or version numbers).
 
@@ -335,14 +447,15 @@ def diff(
     from dkge_dist.jobs import diff as job
 
     chosen = load_settings(_path(config), settings)
-    return job.diff(Store.open(store), old, new, _path(out), examples, chosen if affected else None)
+    return job.diff(Store.open(store), str(old), str(new), _path(out), examples, chosen if affected else None)
 
 
-def check(store: PathLike, *, progress: ProgressCallback | None = None) -> Report:
+def check(store: PathLike, *, progress: ProgressOption = None) -> Report:
     """Verify every checksum and that the parts fit together; `problems` names what is broken."""
     from dkge_dist.jobs import maintenance as job
 
-    return job.check(Store.open(store), progress)
+    with shown(progress, "check") as callback:
+        return job.check(Store.open(store), callback)
 
 
 def rollback(store: PathLike, version: int) -> Report:
@@ -368,3 +481,7 @@ def _path(path: PathLike | None) -> Path | None:
 def _paths(given: PathLike | Iterable[PathLike]) -> list[Path]:
     """One path or several."""
     return [Path(given)] if isinstance(given, str | os.PathLike) else [Path(path) for path in given]
+
+
+def _name(version: VersionName) -> str | None:
+    return str(version) if version is not None else None

@@ -7,7 +7,7 @@ import os
 import re
 import reprlib
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -269,14 +269,18 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-def load_settings(path: Path | None = None, overrides: Iterable[str] = (), preset: str = "default") -> Settings:
-    """The preset, then the YAML file, then `key=value` words such as `context.cap=20`."""
+SettingsGiven = Mapping[str, Any] | Iterable[str]
+"""Settings by dotted (or nested) name, or `key=value` words."""
+
+
+def load_settings(path: Path | None = None, overrides: SettingsGiven = (), preset: str = "default") -> Settings:
+    """The preset, then the YAML file, then `key=value` words such as `context.cap=20`, or a mapping."""
     if preset not in PRESETS:
         raise UsageError(f"no preset {preset!r}: one of {', '.join(PRESETS)}")
     return _validated({**PRESETS[preset], **_given(path, overrides)})
 
 
-def settings_of_model(stored: dict[str, Any], path: Path | None = None, overrides: Iterable[str] = ()) -> Settings:
+def settings_of_model(stored: dict[str, Any], path: Path | None = None, overrides: SettingsGiven = ()) -> Settings:
     """The settings that a model was learnt with, then the file, then the words; what belongs to it may not change."""
     learnt_with = dict(_current_name(key, value) for key, value in _flat(stored))
     given = _given(path, overrides)
@@ -292,14 +296,16 @@ def settings_of_model(stored: dict[str, Any], path: Path | None = None, override
 OF_THE_MODEL = ("context", "model", "evidence", "seed")
 
 
-def _given(path: Path | None, overrides: Iterable[str]) -> dict[str, Any]:
-    """What a file and words say, by dotted name."""
+def _given(path: Path | None, overrides: SettingsGiven) -> dict[str, Any]:
+    """What a file, and words or a mapping, say, by dotted name."""
     values: dict[str, Any] = {}
     if path is not None:
         for key, value in _flat(_read_yaml(path)):
             key, value = _renamed(key, value, str(path))
             values[key] = value
-    for word in overrides:
+    if isinstance(overrides, Mapping):
+        return values | dict(_renamed(key, value, "settings") for key, value in _flat(dict(overrides)))
+    for word in [overrides] if isinstance(overrides, str) else overrides:
         key, equals, text = word.partition("=")
         if not equals:
             raise UsageError(f"{word!r}: settings are given as key=value")

@@ -42,6 +42,7 @@ from dkge_dist.graph.sources.ntriples import NTriplesSource
 from dkge_dist.graph.sources.openke import BLANKS, OpenKeSource
 from dkge_dist.graph.sources.parquet import ParquetSource
 from dkge_dist.graph.sources.tsv import TsvSource
+from dkge_dist.jobs.batches import lines_in
 from dkge_dist.jobs.opened import lines_of_three
 from dkge_dist.kernels.text import MAX_DECIMAL_DIGITS
 from dkge_dist.store.manifest import sealed
@@ -319,9 +320,14 @@ def case_settings(rng: Rng, folder: Path) -> None:
 
 def case_questions(rng: Rng, folder: Path) -> None:
     data = mutated(rng, b"a\tr\t?\n?\ts\tb\nc\tr\t?\n")
-    found = [tuple(fields) for _, fields in lines_of_three(written(folder / "x", data), "a question")]
-    expected = [line.removesuffix("\r").split("\t") for line in data.decode("utf-8").split("\n")]
-    compare(found, [tuple(fields) for fields in expected if fields != [""]])
+    path = written(folder / "x", data)
+    # A line of a batch may have any number of fields: it is told in its place.
+    batch = [(number, *fields) for number, fields in lines_in(path, "question")]
+    lines = enumerate(data.decode("utf-8").split("\n"), 1)
+    expected = [(number, *line.removesuffix("\r").split("\t")) for number, line in lines]
+    compare(batch, [line for line in expected if line[1:] != ("",)])
+    found = [tuple(fields) for _, fields in lines_of_three(path, "a question")]
+    compare(found, [line[1:] for line in expected if line[1:] != ("",)])
 
 
 def case_checkpoint(rng: Rng, folder: Path) -> None:

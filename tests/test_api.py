@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import inspect
 import json
+import pydoc
+import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -16,7 +19,8 @@ from tests.graphs import movies, write_tsv
 
 ROOT = Path(__file__).parents[1]
 HEAVY = ("torch", "ray")
-FUNCTIONS = [name for name in dkge_dist.__all__ if name != "__version__"]
+CLASSES = {"DkgeError", "OpenStore", "UsageError"}
+FUNCTIONS = [name for name in dkge_dist.__all__ if name not in {"__version__", *CLASSES}]
 
 
 def test_every_public_function_is_exported() -> None:
@@ -36,6 +40,20 @@ def test_the_package_gives_the_functions_of_the_api(name: str) -> None:
     assert (function.__doc__ or "").strip()
     parameters = inspect.signature(function).parameters.values()
     assert all(parameter.annotation is not inspect.Parameter.empty for parameter in parameters)
+
+
+def test_names_can_be_listed_and_errors_caught() -> None:
+    assert set(dkge_dist.__all__) <= set(dir(dkge_dist))
+    assert issubclass(dkge_dist.UsageError, dkge_dist.DkgeError)
+    assert "many questions" in pydoc.plain(pydoc.render_doc(dkge_dist.open))
+    text = pydoc.plain(pydoc.render_doc(dkge_dist))
+    assert all(f"    {name}(" in text for name in FUNCTIONS)
+
+
+def test_types_are_shipped() -> None:
+    assert (Path(dkge_dist.__path__[0]) / "py.typed").exists()
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert settings["tool"]["setuptools"]["package-data"]["dkge_dist"] == ["py.typed"]
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
@@ -94,6 +112,28 @@ def test_answers_and_evaluations_in_this_process_import_no_ray(store: Path) -> N
         dkge_dist.train(store, settings=["model.dim=4", "train.max_epochs=1", "threads=1"])
     script = f"import dkge_dist; dkge_dist.answer({str(store)!r}, 'title1', 'actor')"
     assert "ray" not in imported(script)
+    asked = "store.answer('title1', 'actor'), store.score('title1', 'actor', 'title2'), store.similar('title1')"
+    assert imported(f"import dkge_dist; store = dkge_dist.open({str(store)!r}); {asked}") == set()
+
+
+def test_settings_are_words_or_a_mapping_and_versions_numbers_or_names(store: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copytree(store, tmp_path / "store"))
+    shown: list[float] = []
+    settings = {"model.dim": 4, "train": {"max_epochs": 1, "learning_rate": 1e-5}, "threads": 1}
+    report = dkge_dist.train(
+        path, snapshot="first", settings=settings, progress=lambda share, text: shown.append(share)
+    )
+    assert (report["snapshot"], report["dim"], report["epochs"]) == ("first", 4, 1) and shown
+    with pytest.raises(dkge_dist.UsageError, match=r"train\.epochs.*max_epochs"):
+        dkge_dist.train(path, settings={"train.epochs": 1})
+    by_number = dkge_dist.diff(path, 1, 2)
+    assert by_number["added"] == dkge_dist.diff(path, "first", "second")["added"]
+    assert dkge_dist.answer(path, "title1", "actor", version=report["version"])["version"] == report["version"]
+
+
+def test_a_bar_of_progress_goes_to_stderr_and_away(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert dkge_dist.check(store, progress=True)["ok"]
+    assert capfd.readouterr().out == ""
 
 
 def test_the_table_of_evidence_imports_neither_torch_nor_ray(store: Path) -> None:

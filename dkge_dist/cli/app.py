@@ -10,7 +10,7 @@ import typer
 from dkge_dist.cli.commands_graph import diff, ingest, synth
 from dkge_dist.cli.commands_history import check, gc, log, rollback
 from dkge_dist.cli.commands_model import nightly, train, update
-from dkge_dist.cli.commands_questions import answer, evaluate, evidence, export, fidelity
+from dkge_dist.cli.commands_questions import answer, evaluate, evidence, export, fidelity, score, similar
 from dkge_dist.cli.options import Json
 from dkge_dist.cli.output import emit
 
@@ -45,7 +45,7 @@ def demo(
 
 # In this order in `dkge --help`.
 for _command in (
-    synth, ingest, log, diff, check, train, update, nightly, rollback, gc, evaluate, fidelity, answer, evidence, export,
-    demo,
+    synth, ingest, log, diff, check, train, update, nightly, rollback, gc, evaluate, fidelity, answer, score, similar,
+    evidence, export, demo,
 ):  # fmt: skip
     app.command()(_command)

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from dkge_dist.cli.options import Address, Json, ModelVersion, NoEvidence, Shards, StoreLocation, Wait
 from dkge_dist.cli.output import emit
-from dkge_dist.cli.render import render_answers, render_evaluation, render_evidence, render_exported, render_fidelity
+from dkge_dist.cli.render import (
+    render_answers,
+    render_evaluation,
+    render_evidence,
+    render_exported,
+    render_fidelity,
+    render_scores,
+    render_similar,
+)
 from dkge_dist.types import UsageError
 
 
@@ -69,7 +79,8 @@ def fidelity(
 def answer(
     store: StoreLocation,
     words: Annotated[
-        list[str] | None, typer.Argument(metavar="HEAD RELATION", help="With --tail only RELATION.")
+        list[str] | None,
+        typer.Argument(metavar="HEAD RELATION [TAIL]", help="`?` for what is asked; with --tail only RELATION."),
     ] = None,
     tail: Annotated[str | None, typer.Option(help="Ask for the head of this tail.")] = None,
     top: Annotated[int, typer.Option(min=1, help="How many predictions.")] = 10,
@@ -77,26 +88,103 @@ def answer(
     why: Annotated[bool, typer.Option("--why", help="Tell the evidence of each answer.")] = False,
     no_evidence: NoEvidence = False,
     version: ModelVersion = None,
-    batch: Annotated[Path | None, typer.Option(help="File of questions, `?` for what is asked.")] = None,
+    batch: Annotated[
+        Path | None, typer.Option(help="File of questions: head<TAB>relation<TAB>tail, `?` for what is asked.")
+    ] = None,
     shards: Shards = None,
     address: Address = None,
     wait: Wait = None,
     as_json: Json = False,
 ) -> None:
-    """The best answers to (HEAD, RELATION, ?): known facts first, then predictions; higher scores are better."""
+    """The best answers to (HEAD, RELATION, ?): known facts first, then predictions; higher scores are better.
+
+    Also (?, RELATION, TAIL) for heads, and (HEAD, ?, TAIL) for relations.
+    """
     from dkge_dist import api
     from dkge_dist.kernels.jit import load_without_blas
 
     given = words or []
-    if len(given) != (0 if batch else 1 if tail is not None else 2):
-        raise UsageError("ask with HEAD RELATION, with RELATION --tail T, or with --batch FILE")
-    head, relation = (None, None) if batch else (None, given[0]) if tail is not None else (given[0], given[1])
+    if batch is not None:
+        is_question = not given and tail is None
+    else:
+        is_question = len(given) == 1 if tail is not None else len(given) == 2 or (len(given) == 3 and "?" in given)
+    if not is_question:
+        scored = "; `dkge score` tells how plausible a triple is" if len(given) == 3 else ""
+        raise UsageError(f"ask with HEAD RELATION, RELATION --tail T, HEAD '?' TAIL, or --batch FILE{scored}")
+    head, relation, end = [None, *given, tail] if tail is not None else [*given, None, None, None][:3]
     load_without_blas()
     report = api.answer(
-        store, head, relation, tail=tail, top=top, new_only=new_only, why=why, evidence=not no_evidence,
+        store, head, relation, tail=end, top=top, new_only=new_only, why=why, evidence=not no_evidence,
         version=version, batch=batch, shards=shards, address=address, wait_seconds=wait,
     )  # fmt: skip
-    emit(report, as_json, render_answers)
+    _emit_batch(report, "questions", batch, as_json, render_answers)
+
+
+def score(
+    store: StoreLocation,
+    words: Annotated[list[str] | None, typer.Argument(metavar="HEAD RELATION TAIL", help="A triple.")] = None,
+    no_ranks: Annotated[bool, typer.Option("--no-ranks", help="Save a pass over all entities.")] = False,
+    no_evidence: NoEvidence = False,
+    version: ModelVersion = None,
+    batch: Annotated[Path | None, typer.Option(help="File of triples: head<TAB>relation<TAB>tail lines.")] = None,
+    shards: Shards = None,
+    address: Address = None,
+    wait: Wait = None,
+    as_json: Json = False,
+) -> None:
+    """How plausible triples are: score, ranks among all alternatives, and a calibrated probability."""
+    from dkge_dist import api
+    from dkge_dist.kernels.jit import load_without_blas
+
+    given = words or []
+    if len(given) != (0 if batch else 3):
+        raise UsageError("name HEAD RELATION TAIL, or --batch FILE")
+    load_without_blas()
+    report = api.score(
+        store, *given, ranks=not no_ranks, evidence=not no_evidence, version=version, batch=batch, shards=shards,
+        address=address, wait_seconds=wait,
+    )  # fmt: skip
+    _emit_batch(report, "triples", batch, as_json, render_scores)
+
+
+def similar(
+    store: StoreLocation,
+    entity: Annotated[str | None, typer.Argument(metavar="ENTITY")] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many entities.")] = 10,
+    version: ModelVersion = None,
+    batch: Annotated[Path | None, typer.Option(help="File of entities, one a line.")] = None,
+    shards: Shards = None,
+    address: Address = None,
+    wait: Wait = None,
+    as_json: Json = False,
+) -> None:
+    """The entities whose vectors are nearest to that of ENTITY; higher scores are nearer."""
+    from dkge_dist import api
+    from dkge_dist.kernels.jit import load_without_blas
+
+    if (entity is None) == (batch is None):
+        raise UsageError("name an ENTITY, or --batch FILE")
+    load_without_blas()
+    report = api.similar(
+        store, entity, top=top, version=version, batch=batch, shards=shards, address=address, wait_seconds=wait
+    )
+    _emit_batch(report, "entities", batch, as_json, render_similar)
+
+
+def _emit_batch(
+    report: dict[str, Any], key: str, batch: Path | None, as_json: bool, show: Callable[[dict[str, Any]], None]
+) -> None:
+    """Print a report, and on stderr the lines that could not be answered. Failed if that is all of them."""
+    failures = [item for item in report.get(key, []) if "error" in item] if batch is not None else []
+    nothing = bool(failures) and len(failures) == len(report[key])
+    if nothing:
+        report = {**report, "error": f"{batch}: none of its {len(failures)} lines can be answered"}
+    emit(report, as_json, show)
+    for failure in failures:
+        print(f"dkge: {batch}, line {failure['line']}: {failure['error']}", file=sys.stderr)
+    if nothing:
+        print(f"dkge: {report['error']}", file=sys.stderr)
+        raise typer.Exit(1)
 
 
 def evidence(

@@ -8,22 +8,24 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-Progress = Callable[[float, str], None]
+if TYPE_CHECKING:
+    from dkge_dist.jobs.report import ProgressCallback
 
 UNLIMITED = 1 << 30
 """Columns of a console that never wraps or cuts a cell: a pipe has no width, and a terminal wraps long lines itself."""
 
 
 def emit(report: dict[str, Any], as_json: bool, show: Callable[[dict[str, Any]], None]) -> None:
-    """Print a report for machines, or let `show` print it for people. A warning in it is told to both on stderr."""
+    """Print a report for machines, or let `show` print it for people. Both are told warnings and notices on stderr."""
     if as_json:
         print_json(report)
     else:
         show(report)
-    if report.get("warning"):
-        print(f"dkge: {report['warning']}", file=sys.stderr)
+    for told in (report.get("warning"), report.get("notice")):
+        if told:
+            print(f"dkge: {told}", file=sys.stderr)
 
 
 def print_json(value: dict[str, Any]) -> None:
@@ -63,18 +65,12 @@ def _format(value: Any) -> str:
 
 
 @contextmanager
-def progress_bar(title: str, as_json: bool = False) -> Iterator[Progress | None]:
+def progress_bar(title: str, as_json: bool = False) -> Iterator[ProgressCallback | None]:
     """A bar with the time left, on a terminal only."""
-    if as_json or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from dkge_dist.jobs.report import shown
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=1.0)
-        yield lambda done, text: bar.update(task, completed=done, description=f"{title}: {text}")
+    with shown(not as_json and sys.stderr.isatty(), title) as callback:
+        yield callback
 
 
 @contextmanager

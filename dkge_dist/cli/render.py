@@ -180,18 +180,73 @@ def render_groups(report: dict[str, Any]) -> None:
 def render_answers(report: dict[str, Any]) -> None:
     """The answers to each question: known facts, then predictions; below them the evidence of each, if asked for."""
     for question in report.get("questions", [report]):
-        print("\t".join(_format_named(question, key, f"{key}_name") for key in ("head", "relation", "tail")))
+        if "error" in question:
+            continue
+        print("\t".join(_format_named(question, part, f"{part}_name") for part in ("head", "relation", "tail")))
+        key = "relation" if "relation" not in question else "entity"
         lines = [
-            [f"  {_format_named(found, 'entity')}", f"{found['score']:.3f}", "known" if found["known"] else ""]
+            [f"  {_format_named(found, key)}", f"{found['score']:.3f}", _format_state(found)]
             for found in question["answers"]
         ]
         print_table(["  answer", "score", ""], lines)
         # Below the table: sentences would push its scores out of sight.
         for found in question["answers"]:
             if "why" in found:
-                print(f"\n  {_format_named(found, 'entity')}")
+                print(f"\n  {_format_named(found, key)}")
                 for reason in found["why"]:
                     print(f"    {reason['weight']:+8.3f}  {reason['text']}")
+    _render_origin(report)
+
+
+def _format_state(found: dict[str, Any]) -> str:
+    if found["known"]:
+        return "known"
+    if not found.get("deleted"):
+        return ""
+    return f"deleted in {found['deleted_in']}" if "deleted_in" in found else "deleted"
+
+
+def _render_origin(report: dict[str, Any]) -> None:
+    print(f"by version {report['version']}, learnt from {report['snapshot']!r}")
+
+
+def render_scores(report: dict[str, Any]) -> None:
+    """Triples with their scores, ranks and probabilities, and what these were calibrated on."""
+    lines = []
+    for found in report.get("triples", [report]):
+        if "error" not in found:
+            chance, threshold = found["probability"], found["threshold"]
+            lines.append(
+                [
+                    *(_format_named(found, part, f"{part}_name") for part in ("head", "relation", "tail")),
+                    f"{found['score']:.3f}",
+                    "-" if chance is None else f"{chance:.3f}",
+                    "-" if threshold is None else f"{threshold:.3f}",
+                    *("-" if found[rank] is None else f"{found[rank]:,.1f}" for rank in ("tail_rank", "head_rank")),
+                    _format_state(found),
+                ]
+            )
+    columns = ["head", "relation", "tail", "score", "probability", "threshold", "tail rank", "head rank", ""]
+    print_table(columns, lines)
+    print(f"ranks among {report['candidates']:,} entities; {_format_calibration(report['calibration'])}")
+    _render_origin(report)
+
+
+def _format_calibration(calibration: dict[str, Any] | None) -> str:
+    if calibration is None:
+        return "no probabilities: the model was trained without validation triples, or by an older program"
+    true, wrong = calibration["triples"], calibration["corrupted"]
+    return f"probabilities calibrated on {true:,} validation triples against {wrong:,} with another end"
+
+
+def render_similar(report: dict[str, Any]) -> None:
+    """The entities nearest to each."""
+    for found in report.get("entities", [report]):
+        if "error" not in found:
+            print(_format_named(found, "entity"))
+            lines = [[f"  {_format_named(near, 'entity')}", f"{near['score']:.3f}"] for near in found["similar"]]
+            print_table(["  similar", "score"], lines)
+    _render_origin(report)
 
 
 def _format_named(found: dict[str, Any], key: str, name_key: str = "name") -> str:

@@ -11,9 +11,11 @@ from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.scores import Evidence, ScoredCandidates, combined_score
 from dkge_dist.evidence.weights import NOWHERE
 from dkge_dist.graph.snapshot import Snapshot
+from dkge_dist.graph.topology import Topology
+from dkge_dist.kernels.csr import Adjacency, incoming, list_of, outgoing
 from dkge_dist.kernels.sets import among, distinct
-from dkge_dist.kernels.triples import pack
-from dkge_dist.types import OFFSET, ROW, Array, Split
+from dkge_dist.kernels.triples import canonical, pack
+from dkge_dist.types import OFFSET, ROW, Array, Split, Triples
 
 
 class Answers(NamedTuple):
@@ -95,3 +97,27 @@ def known_answers(snapshot: Snapshot, questions: Questions) -> list[Array]:
         for number, begin, end in zip(numbers.tolist(), first, last, strict=True):
             known[number] = distinct(rows[begin:end])
     return known
+
+
+class KnownLists(NamedTuple):
+    """All known triples as neighbour lists, for many questions: those of train, and the few that are held out."""
+
+    train: Topology
+    held_out: tuple[Adjacency, Adjacency]
+
+    @staticmethod
+    def of(train: Topology, snapshot: Snapshot) -> KnownLists:
+        """`train` is the topology of the snapshot."""
+        rest = canonical(Triples.concat([snapshot.triples(split) for split in (Split.VALID, Split.TEST)]))
+        rows = snapshot.entity_rows
+        return KnownLists(train, (outgoing(rest, rows), incoming(rest, rows)))
+
+    def answers(self, questions: Questions) -> list[Array]:
+        """As `known_answers`, at a cost that follows the lists of the questions' entities."""
+        found = []
+        for entity, relation, asks_tail in zip(*(column.tolist() for column in questions), strict=True):
+            train = self.train.outgoing if asks_tail else self.train.incoming
+            lists = (train, self.held_out[0 if asks_tail else 1])
+            codes = np.concatenate([list_of(some, entity) for some in lists])
+            found.append(distinct((codes[(codes & 0xFFFFFFFF) == relation] >> 32).astype(ROW)))
+        return found

@@ -157,5 +157,9 @@ class GraphEvidence:
 def _in_slices(count: int, work: Callable[[slice], Result]) -> list[Result]:
     """`work` on runs of indices, on all threads (kernels release the GIL); the results in order."""
     edges = distinct(np.linspace(0, count, SLICES_A_THREAD * threads() + 1).astype(int)).tolist()
+    runs = [slice(*run) for run in pairwise(edges)]
+    if len(runs) < 2 or threads() == 1:
+        # One question takes less time than to start a thread for it.
+        return [work(run) for run in runs]
     with ThreadPoolExecutor(threads()) as pool:
-        return list(pool.map(work, [slice(*run) for run in pairwise(edges)]))
+        return list(pool.map(work, runs))

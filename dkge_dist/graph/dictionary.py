@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -62,6 +63,16 @@ def merge_small(segments: Sequence[Segment]) -> list[Segment]:
         while len(out) > 1 and out[-2].count < 2 * out[-1].count:
             out[-2:] = [merge(out[-2:])]
     return out
+
+
+class Named(NamedTuple):
+    """A label with its display name, if it has one."""
+
+    label: str
+    name: str | None = None
+
+    def __str__(self) -> str:
+        return self.label if self.name is None else f"{self.name} ({self.label})"
 
 
 class Dictionary:
@@ -127,6 +138,10 @@ class Dictionary:
     def names(self, rows: Array) -> list[str | None]:
         """The display names of `rows`, None for those without."""
         return [None] * len(rows) if self.display_names is None else self.display_names.of(rows.tolist())
+
+    def named(self, row: int) -> Named:
+        """A row as people are shown it."""
+        return Named(self.label(row), self.display_names.of([row])[0] if self.display_names is not None else None)
 
     def called(self, row: int) -> str:
         """What a sentence calls a row: its display name, with the label if others have it too; or the label alone."""

@@ -1,45 +1,29 @@
-"""Questions to a model: (head, relation, ?) and (?, relation, tail), one or a file of them."""
+"""Questions to a model: (head, relation, ?), (?, relation, tail) and (head, ?, tail), one or many of them."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from dkge_dist.evaluation.answers import Answers, known_answers
+from dkge_dist.evaluation.answers import Answers as FoundAnswers
 from dkge_dist.evaluation.answers import answer as best_answers
 from dkge_dist.evaluation.explanations import explain
+from dkge_dist.evaluation.triple_scores import score_triples
 from dkge_dist.evidence.questions import Questions
-from dkge_dist.jobs.evidence import open_evidence
-from dkge_dist.jobs.opened import (
-    OpenedModel,
-    check_alive,
-    labelled,
-    lines_of_three,
-    open_embedding,
-    open_model,
-    rows_of,
-)
-from dkge_dist.jobs.report import Report, seconds_since
-from dkge_dist.runtime import Runtime
-from dkge_dist.store.store import Store
-from dkge_dist.types import UsageError
+from dkge_dist.evidence.scores import Evidence
+from dkge_dist.graph.dictionary import Named
+from dkge_dist.jobs.batches import ANY, AT_ONCE, Line, Triplets, lines_in, resolve
+from dkge_dist.jobs.report import seconds_since
+from dkge_dist.jobs.results import Answer, Answers, Batch, Origin, Result
+from dkge_dist.jobs.session import Deletion, Session
+from dkge_dist.types import ROW, Array, Triples, UsageError
 
-ANY = "?"
-QUESTION_LINE = "`head<TAB>relation<TAB>?` or `?<TAB>relation<TAB>tail`"
-
-
-class Question(NamedTuple):
-    """A question by labels; `where` names its line in a file, for errors."""
-
-    entity: str
-    relation: str
-    asks_tail: bool
-    where: str = ""
+QUESTION_LINE = "`head<TAB>relation<TAB>?`, `?<TAB>relation<TAB>tail` or `head<TAB>?<TAB>tail`"
+HOW_TO_ASK = "ask with HEAD and RELATION, with RELATION and --tail, with HEAD ? TAIL, or with --batch FILE"
 
 
 @dataclass(frozen=True)
@@ -51,85 +35,107 @@ class AnswerOptions:
     why: bool = False
     evidence: bool = True
 
+    def __post_init__(self) -> None:
+        if self.top < 1:
+            raise UsageError(f"--top {self.top}: at least one answer")
 
-def answer(
-    store: Store, runtime: Runtime, questions: Sequence[Question], version: str | None, options: AnswerOptions
-) -> Report:
+
+def questions_of(head: str | None, relation: str | None, tail: str | None, batch: Triplets | None) -> list[Line]:
+    """The question that was given, or those of a batch."""
+    given = [None if label == ANY else label for label in (head, relation, tail)]
+    if batch is None:
+        if given.count(None) != 1:
+            scored = "; `dkge score` tells how plausible a triple is" if None not in given else ""
+            raise UsageError(HOW_TO_ASK + scored)
+        return [Line(1, given)]
+    if given != [None] * 3:
+        raise UsageError("--batch brings its own questions: no HEAD, RELATION or TAIL beside it")
+    return lines_in(batch, "question")
+
+
+def answer(session: Session, lines: Sequence[Line], options: AnswerOptions) -> Batch:
     """The best answers to each question: first what the graph says already, then predictions."""
     began = time.monotonic()
-    opened = open_model(store, version)
-    asked = _by_rows(opened, questions)
-    evidence = open_evidence(opened, asked) if options.evidence else None
-    if options.why and evidence is None:
+    opened = session.opened
+    has_evidence = options.evidence and opened.model.model.evidence is not None
+    if options.why and not has_evidence:
         raise UsageError("--why tells evidence: this model was learnt without, or --no-evidence was given")
-    known = known_answers(opened.snapshot, asked)
-    with open_embedding(opened, runtime) as embedding:
-        best = best_answers(embedding, asked, options.top, known, evidence)
-    answered = []
-    given = _given(opened, asked)
-    for number in range(len(questions)):
-        facts, predictions = best[number]
-        parts = ((predictions, False),) if options.new_only else ((facts, True), (predictions, False))
-        lines = [line for found, is_known in parts for line in _lines(opened, found, is_known)]
-        if options.why and evidence is not None:
-            for line, row in zip(lines, (row for found, _ in parts for row in found.rows.tolist()), strict=True):
-                line["why"] = explain(evidence, asked.take(np.array([number])), row, opened.names)
-        answered.append({**given[number], "answers": lines})
-    return {
-        "version": opened.model.version,
-        "snapshot": opened.snapshot_name,
-        "evidence": evidence is not None,
-        "questions": answered,
-        "seconds": seconds_since(began),
-    }
+    origin = Origin(opened.model.version, opened.snapshot_name, has_evidence, session.notice)
+    asked = resolve(opened, lines, QUESTION_LINE, asked=1)
+    results: dict[int, Result] = dict(asked.failures)
+    asks_relation = asked.rows_N3[:, 1] < 0
+    for_entities = asked.good[~asks_relation[asked.good]]
+    for begin in range(0, for_entities.shape[0], AT_ONCE):
+        numbers = for_entities[begin : begin + AT_ONCE]
+        results |= _entities(session, numbers, asked.rows_N3[numbers], options, origin)
+    for number in asked.good[asks_relation[asked.good]].tolist():
+        results[number] = _relations(session, asked.rows_N3[number], options, origin)
+    ordered = [results[number] for number in range(len(lines))]
+    return Batch(ordered, "questions", origin, {"seconds": seconds_since(began)})
 
 
-def _lines(opened: OpenedModel, found: Answers, is_known: bool) -> list[dict[str, Any]]:
-    return [
-        {**named, "score": round(float(score), 6), "known": is_known}
-        for named, score in zip(labelled(opened.names[0], found.rows, "entity", "name"), found.scores, strict=True)
-    ]
+def _entities(
+    session: Session, numbers: Array, rows_N3: Array, options: AnswerOptions, origin: Origin
+) -> dict[int, Result]:
+    """The answers to questions for a head or a tail."""
+    head, relation, tail = rows_N3.T
+    asked = Questions(np.where(tail < 0, head, tail).astype(ROW), relation, tail < 0)
+    evidence = session.evidence(asked) if origin.evidence else None
+    best = best_answers(session.embedding, asked, options.top, session.known(asked), evidence)
+    entities, relations = session.opened.names
+    results: dict[int, Result] = {}
+    for at, number in enumerate(numbers.tolist()):
+        facts, predictions = best[at]
+        deleted = session.deletions(asked.triples(at, predictions.rows))
+        answers = []
+        for found, is_known in ((FoundAnswers(facts.rows[:0], facts.scores[:0]) if options.new_only else facts, True),
+                                (predictions, False)):  # fmt: skip
+            for place, (row, score) in enumerate(zip(found.rows.tolist(), found.scores.tolist(), strict=True)):
+                why = _why(session, evidence, asked.take(np.array([at])), row) if options.why else None
+                gone = None if is_known else deleted[place]
+                answers.append(_answer(score, is_known, gone, why, entity=entities.named(row)))
+        given = (entities.named(int(asked.entity[at])), relations.named(int(relation[at])))
+        triple = (given[0], given[1], None) if asked.asks_tail[at] else (None, given[1], given[0])
+        results[number] = Answers(answers, triple, origin)
+    return results
 
 
-def _given(opened: OpenedModel, asked: Questions) -> list[Report]:
-    """What was given in each question, by its role: labels, whatever it was called by, and names."""
-    ends = labelled(opened.names[0], asked.entity, "entity", "name")
-    relations = labelled(opened.names[1], asked.relation, "relation", "relation_name")
-    roles = [{"entity": role, "name": f"{role}_name"} for role in np.where(asked.asks_tail, "head", "tail").tolist()]
-    return [
-        {**{role[key]: value for key, value in end.items()}, **relation}
-        for role, end, relation in zip(roles, ends, relations, strict=True)
-    ]
+def _relations(session: Session, rows: Array, options: AnswerOptions, origin: Origin) -> Answers:
+    """All relations between a head and a tail, by the scores of the triples that they make."""
+    entities, relations = session.opened.names
+    every = session.opened.snapshot.alive_relations
+    triples = Triples(np.full(every.shape[0], rows[0], ROW), every, np.full(every.shape[0], rows[2], ROW))
+    ends = Questions(rows[[0, 2]], every[[0, 0]], np.array([True, False]))
+    evidence = session.evidence(ends) if origin.evidence else None
+    scores = score_triples(session.embedding, triples, evidence)
+    known = session.in_graph(triples)
+    order = np.lexsort((every, -scores, ~known))
+    facts, predictions = order[known[order]], order[~known[order]][: options.top]
+    deleted = session.deletions(triples.take(predictions))
+    answers = []
+    for place, at in enumerate([*([] if options.new_only else facts), *predictions]):
+        question = Questions.of(triples.take(np.array([at])), asks_tail=True)
+        why = _why(session, evidence, question, int(rows[2])) if options.why else None
+        gone = None if known[at] else deleted[place - (0 if options.new_only else facts.shape[0])]
+        answers.append(_answer(float(scores[at]), bool(known[at]), gone, why, relation=relations.named(int(every[at]))))
+    return Answers(answers, (entities.named(int(rows[0])), None, entities.named(int(rows[2]))), origin)
 
 
-def _by_rows(opened: OpenedModel, questions: Sequence[Question]) -> Questions:
-    """The questions by rows; labels that are unknown or not alive are an error."""
-    where = [question.where for question in questions]
-    entities, relations = [question.entity for question in questions], [question.relation for question in questions]
-    entity_rows = rows_of(opened.names[0], entities, where, opened)
-    relation_rows = rows_of(opened.names[1], relations, where, opened)
-    check_alive(opened, "entities", entity_rows, entities, where)
-    check_alive(opened, "relations", relation_rows, relations, where)
-    return Questions(entity_rows, relation_rows, np.array([question.asks_tail for question in questions], bool))
+def _why(session: Session, evidence: Evidence | None, question: Questions, candidate: int) -> list[dict[str, Any]]:
+    assert evidence is not None, "asked for only where there is evidence"
+    return explain(evidence, question, candidate, session.opened.names)
 
 
-def questions_of(head: str | None, relation: str | None, tail: str | None, batch: Path | None) -> list[Question]:
-    """The question that was given, or those of a file."""
-    if batch is None:
-        if relation is None or (head is None) == (tail is None):
-            raise UsageError("ask with HEAD and RELATION, with RELATION and --tail, or with --batch FILE")
-        return [Question(head, relation, True) if head is not None else Question(str(tail), relation, False)]
-    if head is not None or relation is not None or tail is not None:
-        raise UsageError("--batch FILE brings its own questions: no HEAD, RELATION or --tail beside it")
-    questions = list(_from_lines(batch))
-    if not questions:
-        raise UsageError(f"{batch}: holds no question")
-    return questions
-
-
-def _from_lines(path: Path) -> Iterator[Question]:
-    for where, fields in lines_of_three(path, QUESTION_LINE):
-        if (fields[0] == ANY) == (fields[2] == ANY):
-            raise UsageError(f"{where}expected {QUESTION_LINE}")
-        asks_tail = fields[2] == ANY
-        yield Question(fields[0] if asks_tail else fields[2], fields[1], asks_tail, where)
+def _answer(
+    score: float,
+    known: bool,
+    gone: Deletion | None,
+    why: list[dict[str, Any]] | None,
+    entity: Named | None = None,
+    relation: Named | None = None,
+) -> Answer:
+    by = gone.snapshot if gone is not None else None
+    meant = entity or relation
+    assert meant is not None, "an entity or a relation"
+    labels = (entity.label if entity else None, relation.label if relation else None)
+    return Answer(labels[0], round(score, 6), known, labels[1], gone is not None, by, why, meant.name)

@@ -19,24 +19,14 @@ from dkge_dist.evaluation.link_prediction import (
     rank_by_protocol,
 )
 from dkge_dist.evidence.scores import Evidence
-from dkge_dist.jobs.evidence import open_evidence
-from dkge_dist.jobs.opened import (
-    OpenedModel,
-    check_alive,
-    labelled,
-    lines_of_three,
-    open_embedding,
-    open_model,
-    rows_of,
-)
+from dkge_dist.jobs.opened import Kind, OpenedModel, check_alive, labelled, lines_of_three, rows_of
 from dkge_dist.jobs.report import Report, seconds_since
+from dkge_dist.jobs.results import Evaluation
+from dkge_dist.jobs.score import TRIPLE_LINE
+from dkge_dist.jobs.session import Session
 from dkge_dist.kernels.jit import set_threads
 from dkge_dist.kernels.triples import contains
-from dkge_dist.runtime import Runtime
-from dkge_dist.store.store import Store
 from dkge_dist.types import DkgeError, Split, Triples, UsageError
-
-TRIPLE_LINE = "`head<TAB>relation<TAB>tail`"
 
 
 @dataclass(frozen=True)
@@ -54,20 +44,20 @@ class EvaluateOptions:
     ranks: bool = False
 
 
-def evaluate(store: Store, runtime: Runtime, version: str | None, options: EvaluateOptions, threads: int) -> Report:
+def evaluate(session: Session, options: EvaluateOptions, threads: int = 0) -> Evaluation:
     """Rank held-out or given triples."""
     began = time.monotonic()
     if threads:
         set_threads(threads)
-    opened = open_model(store, version)
+    opened = session.opened
     if options.triples is not None:
         triples, source = triples_of_file(opened, options.triples), str(options.triples)
     else:
         triples, source = held_out(opened, options.split), options.split
-    evidence = open_evidence(opened) if options.evidence else None
-    with open_embedding(opened, runtime) as embedding:
-        report = evaluate_triples(opened, embedding, evidence, triples, options)
-    return {**report, "split": source, "seconds": seconds_since(began)}
+    evidence = session.evidence() if options.evidence else None
+    report = evaluate_triples(opened, session.embedding, evidence, triples, options)
+    notice = {} if session.notice is None else {"notice": session.notice}
+    return Evaluation({**report, "split": source, **notice, "seconds": seconds_since(began)})
 
 
 def evaluate_splits(opened: OpenedModel, embedding: JointEmbedding, evidence: Evidence | None) -> dict[str, Report]:
@@ -104,8 +94,9 @@ def triples_of_file(opened: OpenedModel, path: Path) -> Triples:
         rows_of(names, labels, where, opened)
         for names, labels in zip((entities, relations, entities), columns, strict=True)
     ]
-    for column, alive in ((0, "entities"), (1, "relations"), (2, "entities")):
-        check_alive(opened, alive, rows[column], columns[column], where)
+    kinds: tuple[Kind, ...] = ("entities", "relations", "entities")
+    for column, kind in enumerate(kinds):
+        check_alive(opened, kind, rows[column], columns[column], where)
     return Triples(*rows)
 
 

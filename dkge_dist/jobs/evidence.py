@@ -27,17 +27,23 @@ FEW_QUESTIONS = 16
 """So many are answered from their surroundings, without lists of the whole graph."""
 
 
-def open_evidence(opened: OpenedModel, asked: Questions | None = None) -> Evidence | None:
-    """The evidence of an opened model over its snapshot; None if it has none. `asked`: nothing else will be asked."""
+def open_evidence(
+    opened: OpenedModel, asked: Questions | None = None, topology: Topology | None = None
+) -> Evidence | None:
+    """The evidence of an opened model over its snapshot; None if it has none. `asked`: nothing else will be asked.
+
+    `topology` is that of the snapshot, if somebody has it already.
+    """
     part = opened.model.model.evidence
     if part is None:
         return None
     digest = opened.names[0].digests
     limits = walk_limits(settings_of_model(opened.model.model.settings))
-    train = opened.snapshot.triples(Split.TRAIN)
-    if asked is not None and asked.count <= FEW_QUESTIONS:
-        train = triples_around(train, digest, asked.entity, limits)
-    topology = Topology.of(train, digest.shape[0])
+    if topology is None:
+        train = opened.snapshot.triples(Split.TRAIN)
+        if asked is not None and asked.count <= FEW_QUESTIONS:
+            train = triples_around(train, digest, asked.entity, limits)
+        topology = Topology.of(train, digest.shape[0])
     evidence = evidence_of(load_arrays(opened.store, part), topology, digest, limits)
     counted = evidence.graph.counts.pairs.shape[0]
     if counted < opened.snapshot.relation_rows:

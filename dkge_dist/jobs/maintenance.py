@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from dkge_dist.jobs.report import ProgressCallback, Report, seconds_since
+from dkge_dist.jobs.results import Log
 from dkge_dist.store.check import check as check_store
 from dkge_dist.store.history import clear
 from dkge_dist.store.history import rollback as roll_back
@@ -12,9 +13,9 @@ from dkge_dist.store.manifest import Manifest, ModelManifest, NamesManifest, Rol
 from dkge_dist.store.store import Store
 
 
-def log(store: Store) -> Report:
+def log(store: Store) -> Log:
     """Every version: what it is, its parent, what it changed."""
-    return {"versions": [_version(store, store.manifest(number)) for number in store.versions()]}
+    return Log(versions=[_version(store, store.manifest(number)) for number in store.versions()])
 
 
 def _version(store: Store, manifest: Manifest) -> Report:

@@ -20,9 +20,13 @@ FACTS = 1000
 """Of a namesake that are looked at for one that no other has."""
 
 
-def row_named(names: Dictionary, name: str, where: str, opened: OpenedModel | None) -> int:
-    """The row with a display name: exactly, or else but for case. Several or none are an error that begins `where`."""
-    found = names.display_names.find(name) if names.display_names is not None else []
+def row_named(names: Dictionary, name: str, opened: OpenedModel | None, suggests: bool = True) -> int:
+    """The row with a display name: exactly, or else but for case. Several or none are an error.
+
+    If it `suggests`, none is told with what looks most alike; for that all labels and names are compared.
+    """
+    is_text = name.encode("utf-8", "replace").decode() == name
+    found = names.display_names.find(name) if names.display_names is not None and is_text else []
     found = [one for one in found if one.row < len(names)]
     rows = [one.row for one in found if one.name == name] or [one.row for one in found]
     if opened is not None and rows:
@@ -31,10 +35,10 @@ def row_named(names: Dictionary, name: str, where: str, opened: OpenedModel | No
     if len(rows) == 1:
         return rows[0]
     if rows:
-        raise DkgeError(f"{where}{_ambiguous(names, name, sorted(rows), opened)}")
-    near = _nearest(names, name)
+        raise DkgeError(_ambiguous(names, name, sorted(rows), opened))
+    near = _nearest(names, name) if suggests else []
     hint = f"; nearest: {', '.join(near)}" if near else ""
-    raise DkgeError(f"{where}no {names.noun} {name!r}{hint}")
+    raise DkgeError(f"no {names.noun} {name!r}{hint}")
 
 
 def _ambiguous(names: Dictionary, name: str, rows: list[int], opened: OpenedModel | None) -> str:

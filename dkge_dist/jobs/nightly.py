@@ -8,11 +8,11 @@ to the update, the tables from the update to the evaluation.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dkge_dist.config import Settings, load_settings, settings_of_model
+from dkge_dist.config import Settings, SettingsGiven, load_settings, settings_of_model
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.sources.base import Source
 from dkge_dist.jobs.drift import DriftDecision, decide
@@ -33,10 +33,10 @@ from dkge_dist.store.store import Store
 
 @dataclass(frozen=True)
 class LearnOptions:
-    """How to learn: settings (a YAML file, then `key=value` words), and the model version to start from."""
+    """How to learn: settings (a YAML file, then words or a mapping), and the model version to start from."""
 
     config: Path | None = None
-    words: Iterable[str] = ()
+    words: SettingsGiven = ()
     since_version: str | None = None
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from dkge_dist.runtime import Monitor
@@ -13,6 +14,9 @@ PathLike = str | os.PathLike[str]
 
 ProgressCallback = Callable[[float, str], None]
 """Called with the share done (0 to 1) and a short message."""
+
+ProgressOption = ProgressCallback | bool | None
+"""What a caller may say about progress: True shows a bar, in a terminal and in a notebook."""
 
 StopCallback = Callable[[], bool]
 """Asked after every batch; when it returns True, the job stops."""
@@ -26,6 +30,28 @@ FINE = 6
 def seconds_since(began: float, digits: int = 3) -> float:
     """Seconds since a moment of the monotonic clock."""
     return round(time.monotonic() - began, digits)
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[ProgressCallback]:
+    """A bar on stderr with the time left. It is gone when the work is done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=1.0)
+        yield lambda done, text: bar.update(task, completed=done, description=f"{title}: {text}")
+
+
+@contextmanager
+def shown(progress: ProgressOption, title: str) -> Iterator[ProgressCallback | None]:
+    """The callback of a job for what its caller said about progress."""
+    if progress is True:
+        with progress_bar(title) as callback:
+            yield callback
+    else:
+        yield progress or None
 
 
 class CallbackMonitor(Monitor):

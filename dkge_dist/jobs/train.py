@@ -20,6 +20,7 @@ from dkge_dist.evidence.stored import to_arrays
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.training_graph import TrainingGraph
+from dkge_dist.jobs.calibration import measure_calibration
 from dkge_dist.jobs.evidence import walk_limits
 from dkge_dist.jobs.fidelity import sampled_fidelity
 from dkge_dist.jobs.graphs import training_graph
@@ -126,10 +127,11 @@ def trained(store: Store, runtime: Runtime, request: TrainRequest, monitor: Moni
             monitor.progress(1.0, "writing the model")
             result: TrainResult = run.result
             facts = {**request.facts, **_run_facts(result.progress), **result.facts, **run.facts}
-            evidence = None
+            evidence, embedding = None, joint_embedding(run.tables, request.snapshot)
             if fitting is not None:
                 facts["evidence_fitted_on"] = fitting.fitted_on
-                evidence = fitting.fitted(joint_embedding(run.tables, request.snapshot).distances)
+                evidence = fitting.fitted(embedding.distances)
+            calibration = measure_calibration(graph, embedding, evidence, settings.seed)
             valid, ranked = measure_validation(graph, run.tables, settings, evidence)
             facts |= _fidelity(request, graph, run.tables, evidence)
             comparison = compare(request.rival, ranked, facts.get("fidelity")) if request.rival is not None else None
@@ -142,7 +144,7 @@ def trained(store: Store, runtime: Runtime, request: TrainRequest, monitor: Moni
                 facts,
                 result.progress.history,
                 to_arrays(evidence) if evidence is not None else None,
-                ranked.to_arrays() if ranked is not None else None,
+                {**ranked.to_arrays(), **calibration} if ranked is not None else None,
             )
             with store.storage.staging() as staging:
                 tables = (

@@ -21,6 +21,7 @@ from dkge_dist.evidence.walks import GraphEvidence
 from dkge_dist.graph.affected import find_affected
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.snapshot import Snapshot
+from dkge_dist.jobs.calibration import kept_calibration
 from dkge_dist.jobs.drift import baseline_after, find_drift, load_ranked
 from dkge_dist.jobs.evidence import walk_limits
 from dkge_dist.jobs.fidelity import sampled_fidelity
@@ -225,7 +226,7 @@ def updated(
                 facts,
                 done.history,
                 to_arrays(evidence) if evidence is not None else None,
-                ranked.to_arrays() if ranked is not None else None,
+                {**ranked.to_arrays(), **kept_calibration(store, change.parent.model)} if ranked is not None else None,
                 baseline,
             )
             entry = save_update(staging, change.parent, change.target_manifest.version, rows, deltas, metadata)

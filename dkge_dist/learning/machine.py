@@ -9,6 +9,7 @@ import torch
 from dkge_dist.kernels.jit import set_threads
 from dkge_dist.learning.memory import keep_freed_memory
 from dkge_dist.types import UsageError
+from dkge_dist.waiting import quiet_torch
 
 
 def use_machine(threads: int, device: str) -> torch.device:
@@ -17,6 +18,7 @@ def use_machine(threads: int, device: str) -> torch.device:
     On a CPU results then follow from the seed alone, to the bit.
     """
     keep_freed_memory()
+    quiet_torch()
     if threads:
         # A model brings the threads that it was learnt with, maybe on a larger machine.
         threads = min(threads, os.cpu_count() or 1)

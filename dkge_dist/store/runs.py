@@ -36,11 +36,15 @@ def add_run(staging: Staging, runs: Sequence[PartEntry], columns: Mapping[str, A
     return [*kept, add_part(staging, dict(zip(types, added, strict=True)))]
 
 
-def has_hashes(storage: Storage, runs: Sequence[PartEntry], hashes: Array) -> Array:
+def load_hashes(storage: Storage, runs: Sequence[PartEntry]) -> list[Array]:
+    """The hashes of every run, ascending, over the mapped files."""
+    return [_load(storage, HASH_TYPES, run)[0] for run in runs]
+
+
+def has_hashes(runs: Sequence[Array], hashes: Array) -> Array:
     """For each hash: is it in one of the runs?"""
     found = np.zeros(hashes.shape[0], bool)
-    for run in runs:
-        known = _load(storage, HASH_TYPES, run)[0]
+    for known in runs:
         found |= known[np.minimum(np.searchsorted(known, hashes), known.shape[0] - 1)] == hashes
     return found
 

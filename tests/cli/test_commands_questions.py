@@ -213,10 +213,29 @@ class TestAnswer:
     def test_report_as_text(self, trained: tuple[Path, Ended], run: Run) -> None:
         ended = run("answer", trained[0], "r1", "--tail", "e1", "--top", "3", "--new-only")
         assert (ended.code, ended.stderr) == (0, "")
-        first, columns, *answers = ended.stdout.splitlines()
+        first, columns, *answers, last = ended.stdout.splitlines()
         assert first == "?\tr1\te1"
         assert columns.split() == ["answer", "score"]
         assert len(answers) == 3
+        assert last == "by version 2, learnt from 'base'"
+
+    def test_relations_are_asked_for_with_a_question_mark(self, trained: tuple[Path, Ended], run: Run) -> None:
+        h, r, t = min(everything(trained[0], "base"))
+        report = run("answer", trained[0], h, "?", t, "--top", "2", "--json").json
+        assert (report["head"], report["tail"]) == (h, t) and "relation" not in report
+        assert {"relation": r, "known": True}.items() <= report["answers"][0].items()
+        assert all(set(answer) == {"relation", "score", "known"} for answer in report["answers"])
+        assert run("answer", trained[0], h, "?", t).stdout.startswith(f"{h}\t?\t{t}\n")
+        same = run("answer", trained[0], h, r, "?", "--json").json
+        assert same["answers"] == run("answer", trained[0], h, r, "--json").json["answers"]
+
+    def test_a_newer_snapshot_is_told_on_stderr_and_in_the_report(self, copy: Path, folder: Path, run: Run) -> None:
+        api.ingest(copy, folder / "night1.changes")
+        notice = f"snapshot 'night1' is newer and not learnt yet: `dkge update {copy}`"
+        for command in (("answer", "e1", "r1"), ("score", "e1", "r1", "e2"), ("similar", "e1")):
+            ended = run(command[0], copy, *command[1:], "--json")
+            assert (ended.json["notice"], ended.stderr) == (notice, f"dkge: {notice}\n")
+            assert run(command[0], copy, *command[1:], "--as-of", "2").stderr == ""
 
     def test_batch_answers_as_single_questions(self, trained: tuple[Path, Ended], tmp_path: Path, run: Run) -> None:
         batch = tmp_path / "questions.tsv"
@@ -229,26 +248,44 @@ class TestAnswer:
         assert two["answers"] == alone["answers"]
         assert run("answer", trained[0], "--batch", batch, "--top", "2").stdout.startswith("e1\tr1\t?\n")
 
-    @pytest.mark.parametrize(
-        ("lines", "code", "message"),
-        [
-            ("e1\tr1\t?\n\ne1\tr1\n", 2, ", line 3: expected `head<TAB>relation<TAB>?` or "),
-            ("?\tr1\t?\n", 2, ", line 1: expected "),
-            ("e1\tr1\te2\n", 2, ", line 1: expected "),
-            ("e1\tr1\t?\nnobody\tr1\t?\n", 1, ", line 2: no entity 'nobody'"),
-            ("e1\tr1\t?\n?\tr11\te1\n", 1, ", line 2: no relation 'r11'; nearest: r1"),
-            ("\n\n", 2, ": holds no question"),
-            (b"\xff\xfe", 2, ": not UTF-8: "),
-            (None, 1, ": No such file or directory"),
-        ],
-    )
-    def test_errors_name_the_line(
-        self, trained: tuple[Path, Ended], tmp_path: Path, run: Run, lines: str | bytes | None, code: int, message: str
+    def test_bad_lines_of_a_batch_are_told_and_the_others_answered(
+        self, trained: tuple[Path, Ended], tmp_path: Path
     ) -> None:
         batch = tmp_path / "questions.tsv"
+        batch.write_text("e1\tr1\t?\n\ne1\tr1\nnobody\tr1\t?\n?\tr2\te3\n")
+        ended = dkge("answer", trained[0], "--batch", batch, "--top", "2", "--json")
+        assert (ended.code, ended.json["failed"]) == (0, 2)
+        one, two, three, four = ended.json["questions"]
+        assert (one["head"], four["tail"]) == ("e1", "e3")
+        assert two["line"] == 3 and two["error"].startswith("expected `head<TAB>relation<TAB>?`")
+        assert (three["line"], three["error"][:18]) == (4, "no entity 'nobody'")
+        told = [f"dkge: {batch}, line {failure['line']}: {failure['error']}" for failure in (two, three)]
+        assert ended.stderr.splitlines() == told
+
+    @pytest.mark.parametrize("command", ["answer", "score", "similar"])
+    def test_a_batch_of_which_nothing_can_be_answered_fails(
+        self, trained: tuple[Path, Ended], tmp_path: Path, run: Run, command: str
+    ) -> None:
+        batch = tmp_path / "questions.tsv"
+        batch.write_text("?\tr1\t?\nnobody\tr1\te1\n")
+        ended = run(command, trained[0], "--batch", batch, "--json")
+        assert (ended.code, ended.json["failed"]) == (1, 2)
+        assert ended.json["error"] == f"{batch}: none of its 2 lines can be answered"
+        assert ended.stderr.splitlines()[-1] == f"dkge: {ended.json['error']}"
+
+    @pytest.mark.parametrize("command", ["answer", "score", "similar"])
+    @pytest.mark.parametrize(
+        ("lines", "code", "message"),
+        [(b"\n\n", 2, ": holds no "), (b"\xff\xfe", 2, ": not UTF-8: "), (None, 1, ": No such file or directory")],
+    )
+    def test_files_that_are_no_batch_are_errors(
+        self, trained: tuple[Path, Ended], tmp_path: Path, run: Run, command: str, lines: bytes | None, code: int,
+        message: str,
+    ) -> None:  # fmt: skip
+        batch = tmp_path / "questions.tsv"
         if lines is not None:
-            batch.write_bytes(lines.encode() if isinstance(lines, str) else lines)
-        assert error_of(run("answer", trained[0], "--batch", batch, "--json"), code).startswith(f"{batch}{message}")
+            batch.write_bytes(lines)
+        assert error_of(run(command, trained[0], "--batch", batch, "--json"), code).startswith(f"{batch}{message}")
 
     def test_unknown_name_suggests_near_ones(self, folder: Path, tmp_path: Path, run: Run) -> None:
         base = [*dense(), ("The Third Man", "r0", "e1"), ("Third Man Out", "r1", "e2"), ("The Third Man", "r1", "e5")]
@@ -267,11 +304,8 @@ class TestAnswer:
         api.train(tmp_path / "store", settings=[*LEARN, "train.max_epochs=1"])
         batch = tmp_path / "questions.tsv"
         batch.write_text(f"{odd}\tr0\t?\ne1\tr0\n", newline="")
-        assert f"{batch}, line 2: expected" in error_of(
-            run("answer", tmp_path / "store", "--batch", batch, "--json"), 2
-        )
-        batch.write_text(f"{odd}\tr0\t?\n", newline="")
-        assert run("answer", tmp_path / "store", "--batch", batch, "--json").json["questions"][0]["head"] == odd
+        first, second = run("answer", tmp_path / "store", "--batch", batch, "--json").json["questions"]
+        assert (first["head"], second["line"]) == (odd, 2)
 
     @pytest.mark.parametrize(
         "arguments",
@@ -279,6 +313,10 @@ class TestAnswer:
     )
     def test_wrong_usage(self, trained: tuple[Path, Ended], run: Run, arguments: list[str]) -> None:
         assert "ask with HEAD RELATION" in error_of(run("answer", trained[0], *arguments, "--json"), 2)
+
+    def test_bytes_that_are_no_text_are_no_label(self, trained: tuple[Path, Ended]) -> None:
+        ended = dkge("answer", trained[0], "\udcff", "r1", "--json")
+        assert ended.code == 1 and ended.json["error"].startswith("no entity '\\udcff'")
 
     def test_as_of_asks_an_older_model(self, updated: tuple[Path, Ended], run: Run) -> None:
         now = run("answer", updated[0], "e1", "r0", "--top", "99", "--json").json
@@ -338,6 +376,68 @@ class TestDisplayNames:
         night = run("nightly", copy, folder / "night1.changes", "--labels", names, *LEARN, "--json")
         assert (night.code, night.json["ingest"]["named_entities"]) == (0, 1)
         assert run("answer", copy, "newcomer", "r1", "--json").json["head"] == "new1a"
+
+
+class TestScore:
+    def test_report_has_the_promised_keys(self, trained: tuple[Path, Ended], run: Run) -> None:
+        """Ranks are those of `evaluate --ranks`, and a probability is one half at the threshold."""
+        h, r, t = min(content(trained[0], "base")[Split.TEST])
+        ended = dkge("score", trained[0], h, r, t, "--json")
+        assert (ended.code, ended.stderr) == (0, "")
+        found = ended.json
+        assert set(found) == {
+            "head", "relation", "tail", "score", "known", "probability", "threshold", "tail_rank", "head_rank",
+            "version", "snapshot", "evidence", "candidates", "calibration", "seconds",
+        }  # fmt: skip
+        assert found["known"] and found["candidates"] == 60
+        assert (found["probability"] > 0.5) == (found["score"] > found["threshold"])
+        assert found["calibration"]["fitted_on"] == "valid" and 0 < found["calibration"]["triples"] < 20
+        ranked = run("evaluate", trained[0], "--ranks", "--json").json["ranks"]
+        (same,) = (line for line in ranked if (line["head"], line["relation"], line["tail"]) == (h, r, t))
+        assert (found["tail_rank"], found["head_rank"]) == (same["tail_rank"], same["head_rank"])
+
+    def test_batch_and_options(self, trained: tuple[Path, Ended], tmp_path: Path, run: Run) -> None:
+        batch = tmp_path / "triples.tsv"
+        batch.write_text("e1\tr1\te2\ne1\tr1\te2\tx\ne3\tr2\te1\n")
+        report = run("score", trained[0], "--batch", batch, "--json").json
+        one, bad, two = report["triples"]
+        assert bad == {"line": 2, "error": "expected `head<TAB>relation<TAB>tail`"}
+        for found in (one, two):
+            labels = [found[part] for part in ("head", "relation", "tail")]
+            alone = run("score", trained[0], *labels, "--json").json
+            assert found.items() <= alone.items()
+        quick = run("score", trained[0], "--batch", batch, "--no-ranks", "--no-evidence", "--json").json
+        assert quick["evidence"] is False and quick["triples"][0]["tail_rank"] is None
+        assert quick["triples"][0]["score"] != one["score"]
+        shown = run("score", trained[0], "--batch", batch)
+        assert "probabilities calibrated on" in shown.stdout and "line 2: expected" in shown.stderr
+
+    @pytest.mark.parametrize("arguments", [[], ["e1", "r1"], ["e1", "r1", "e2", "e3"], ["e1", "--batch", "x"]])
+    def test_wrong_usage(self, trained: tuple[Path, Ended], run: Run, arguments: list[str]) -> None:
+        assert "name HEAD RELATION TAIL" in error_of(run("score", trained[0], *arguments, "--json"), 2)
+        assert "a whole triple is scored" in error_of(run("score", trained[0], "e1", "?", "e2", "--json"), 2)
+
+
+class TestSimilar:
+    def test_the_nearest_entities_by_their_joint_vectors(
+        self, updated: tuple[Path, Ended], tmp_path: Path, run: Run
+    ) -> None:
+        opened = Store.open(updated[0])
+        names, values = opened.dictionaries(opened.head())[0], vectors(updated[0], 4)["entities/joint"]
+        distances = dict(zip(names.labels(range(len(names))), np.abs(values - values[3]).sum(1).tolist(), strict=True))
+        entity = names.label(3)
+        ended = dkge("similar", updated[0], entity, "--top", "99", "--json")
+        assert (ended.code, ended.stderr, ended.json["entity"]) == (0, "", entity)
+        found = {line["entity"]: line["score"] for line in ended.json["similar"]}
+        assert found == pytest.approx({name: -value for name, value in distances.items() if name != entity}, abs=1e-4)
+        assert list(found.values()) == sorted(found.values(), reverse=True)
+        batch = tmp_path / "entities"
+        batch.write_text(f"{entity}\nnobody\na\tb\n")
+        some, *bad = run("similar", updated[0], "--batch", batch, "--top", "2", "--json").json["entities"]
+        assert some == {"entity": entity, "similar": ended.json["similar"][:2]}
+        assert bad[1] == {"line": 3, "error": "expected one entity"} and bad[0]["error"].startswith("no entity")
+        assert run("similar", updated[0], entity).stdout.startswith(f"{entity}\n  similar")
+        assert "name an ENTITY" in error_of(run("similar", updated[0], "--json"), 2)
 
 
 class TestExport:

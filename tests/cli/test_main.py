@@ -18,7 +18,7 @@ from tests.graphs import lines, listing, movies, write_changes, write_tsv
 
 COMMANDS = (
     "synth", "ingest", "log", "diff", "check", "train", "update", "nightly", "rollback", "gc", "evaluate", "answer",
-    "evidence", "export", "demo",
+    "score", "similar", "evidence", "export", "demo",
 )  # fmt: skip
 
 
@@ -47,16 +47,6 @@ class TestImports:
         for command in COMMANDS:
             assert f"\n  {command} " in done.stdout
         assert done.stdout.splitlines()[-1] == "[]"
-
-    @pytest.mark.parametrize("told", [True, False])
-    def test_importing_torch_first_warns(self, told: bool) -> None:
-        """How idle threads wait has to be set before torch starts them."""
-        script = "import sys, types; sys.modules['torch'] = types.ModuleType('torch'); import dkge_dist"
-        environment = {key: value for key, value in os.environ.items() if key != "OMP_WAIT_POLICY"}
-        environment |= {"OMP_WAIT_POLICY": "PASSIVE"} if told else {}
-        command = [sys.executable, "-c", script]
-        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-        assert ("torch was imported before dkge_dist" in done.stderr) is not told
 
     def test_public_functions_are_those_of_the_api(self) -> None:
         import dkge_dist

@@ -188,28 +188,65 @@ def test_answers_follow_their_question(capsys: Shown) -> None:
         {"entity": "b c", "score": -1.5, "known": True},
         {"entity": "d", "score": -10.25, "known": False, "why": why},
     ]
-    render.render_answers({"questions": [{"head": "a", "relation": "r", "answers": answers}]})
+    answers.append({"entity": "e", "score": -11.0, "known": False, "deleted": True, "deleted_in": "night-003"})
+    origin = {"version": 4, "snapshot": "day 1"}
+    questions = [{"line": 1, "error": "x"}, {"head": "a", "relation": "r", "answers": answers}]
+    render.render_answers({"questions": questions, **origin})
     assert capsys.readouterr().out == (
         "a\tr\t?\n"
         "  answer  score\n"
         "  b c     -1.500   known\n"
         "  d       -10.250\n"
+        "  e       -11.000  deleted in night-003\n"
         "\n"
         "  d\n"
         "      +2.000  d likes a\n"
+        "by version 4, learnt from 'day 1'\n"
     )  # fmt: skip
-    render.render_answers({"relation": "r", "tail": "a", "answers": []})
+    render.render_answers({"relation": "r", "tail": "a", "answers": [], **origin})
     assert capsys.readouterr().out.startswith("?\tr\ta\n")
+    found = {"relation": "r", "score": 1.0, "known": False, "deleted": True}
+    render.render_answers({"head": "a", "tail": "b", "answers": [found], **origin})
+    assert capsys.readouterr().out.splitlines()[::2] == ["a\t?\tb", "  r       1.000  deleted"]
+
+
+SCORED = {
+    "head": "a", "relation": "r", "tail": "b", "score": -3.5, "known": True, "probability": 0.875, "threshold": -6.25,
+    "tail_rank": 1.5, "head_rank": 1234.0,
+}  # fmt: skip
+
+
+def test_scores_are_a_table_with_what_they_were_calibrated_on(capsys: Shown) -> None:
+    calibration = {"fitted_on": "valid", "triples": 105, "corrupted": 210}
+    report = {"triples": [SCORED, {"line": 2, "error": "x"}], "candidates": 3000, "calibration": calibration}
+    render.render_scores({**report, "version": 4, "snapshot": "day 1"})
+    _, line, *rest = capsys.readouterr().out.splitlines()
+    assert line.split() == ["a", "r", "b", "-3.500", "0.875", "-6.250", "1.5", "1,234.0", "known"]
+    assert rest == [
+        "ranks among 3,000 entities; probabilities calibrated on 105 validation triples against 210 with another end",
+        "by version 4, learnt from 'day 1'",
+    ]
+    unknown = dict.fromkeys(("probability", "threshold", "tail_rank", "head_rank"))
+    render.render_scores({**SCORED, **unknown, "candidates": 9, "calibration": None, "version": 4, "snapshot": "x"})
+    _, line, told, _ = capsys.readouterr().out.splitlines()
+    assert line.split()[4:] == ["-", "-", "-", "-", "known"] and "no probabilities" in told
+
+
+def test_similar_entities_follow_theirs(capsys: Shown) -> None:
+    found = {"entity": "a", "similar": [{"entity": "b", "score": -1.25}]}
+    render.render_similar({"entities": [found, {"line": 2, "error": "x"}], "version": 4, "snapshot": "day 1"})
+    assert capsys.readouterr().out == ("a\n  similar  score\n  b        -1.250\nby version 4, learnt from 'day 1'\n")
 
 
 def test_display_names_stand_before_labels(capsys: Shown) -> None:
     named = {"entity": "nm1", "name": "Keanu Reeves", "score": 1.0, "known": True, "why": []}
     question = {"head": "tt1", "head_name": "The Matrix", "relation": "P161", "relation_name": "cast member"}
-    render.render_answers({**question, "answers": [named, {**named, "known": False}]})
+    report = {**question, "answers": [named, {**named, "known": False}], "version": 2, "snapshot": "base"}
+    render.render_answers(report)
     title, _, *lines = capsys.readouterr().out.splitlines()
     assert title == "The Matrix (tt1)\tcast member (P161)\t?"
     assert lines[0].startswith("  Keanu Reeves (nm1)  ")
-    assert lines[-1] == "  Keanu Reeves (nm1)"
+    assert lines[-2:] == ["  Keanu Reeves (nm1)", "by version 2, learnt from 'base'"]
     relation = {**METRICS, "relation": "P161", "name": "cast member", "triples": 7}
     render.render_evaluation({**EVALUATED, "relations": [relation]})
     assert capsys.readouterr().out.splitlines()[-1].startswith("cast member (P161)")

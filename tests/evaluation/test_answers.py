@@ -6,10 +6,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dkge_dist.evaluation.answers import answer, known_answers
+from dkge_dist.evaluation.answers import KnownLists, answer, known_answers
 from dkge_dist.evaluation.link_prediction import JointEmbedding
 from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.graph.snapshot import Snapshot
+from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.tables.table import joint_table
 from dkge_dist.types import ROW
@@ -95,3 +96,16 @@ def test_answers_are_known_in_whatever_split() -> None:
     found = known_answers(snapshot, questions)
     assert [rows.tolist() for rows in found] == [[1, 2, 3], [], [0, 5], [1, 2, 3], []]
     assert known_answers(snapshot, questions.take(np.empty(0, int))) == []
+
+
+@settings(max_examples=40)
+@given(graph=related_graphs(max_rows=12, max_triples=40), seed=st.integers(0, 999))
+def test_lists_know_the_answers_that_a_pass_over_all_triples_finds(graph: RandomGraph, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    drawn = rng.integers(0, [graph.rows, graph.relations, graph.rows], (9, 3)).tolist()
+    splits = tuple(canonical(to_triples(some)) for some in (graph.triples, drawn[:6], drawn[3:]))
+    snapshot = Snapshot.full(splits, graph.rows, graph.relations)  # type: ignore[arg-type]
+    lists = KnownLists.of(Topology.of(splits[0], graph.rows), snapshot)
+    questions = questions_of(every_question(graph))
+    found, expected = lists.answers(questions), known_answers(snapshot, questions)
+    assert [rows.tolist() for rows in found] == [rows.tolist() for rows in expected]

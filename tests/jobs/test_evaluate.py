@@ -13,6 +13,7 @@ from dkge_dist.evaluation.link_prediction import PROTOCOLS, Protocol, Ranks, kno
 from dkge_dist.jobs.evaluate import EvaluateOptions, evaluate, evaluate_splits, held_out
 from dkge_dist.jobs.evidence import open_evidence
 from dkge_dist.jobs.opened import open_embedding, open_model
+from dkge_dist.jobs.session import open_session
 from dkge_dist.runtime import LocalRuntime
 from dkge_dist.store.store import Store
 from dkge_dist.types import DkgeError, Split
@@ -28,7 +29,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def test_it_ranks_the_split_by_the_protocol(store: Path, split: str, protocol: Protocol, with_evidence: bool) -> None:
     """What was asked for at the top, and everything else below its name."""
     options = EvaluateOptions(split, None, protocol, with_evidence, ("relations", "categories"))
-    report = evaluate(Store.open(store), LocalRuntime(), None, options, 1)
+    with open_session(Store.open(store), LocalRuntime()) as session:
+        report = evaluate(session, options, 1)
     opened = open_model(Store.open(store))
     splits = tuple(opened.snapshot.triples(some) for some in Split)
     asked = splits[Split[split.upper()]]
@@ -56,7 +58,8 @@ def test_it_ranks_the_split_by_the_protocol(store: Path, split: str, protocol: P
 
 
 def test_tables_are_told_when_they_are_asked_for(store: Path) -> None:
-    report = evaluate(Store.open(store), LocalRuntime(), None, EvaluateOptions(), 0)
+    with open_session(Store.open(store), LocalRuntime()) as session:
+        report = evaluate(session, EvaluateOptions())
     assert (report["split"], report["protocol"], report["evidence"]) == ("test", "filtered", True)
     assert not {"relations", "categories", "ranks"} & set(report)
 
@@ -87,7 +90,8 @@ def test_all_held_out_splits_of_vectors_that_are_open(store: Path) -> None:
         reports = evaluate_splits(opened, embedding, open_evidence(opened))
     assert list(reports) == ["valid", "test"]
     for split, report in reports.items():
-        alone = evaluate(Store.open(store), LocalRuntime(), None, EvaluateOptions(split), 0)
+        with open_session(Store.open(store), LocalRuntime()) as session:
+            alone = evaluate(session, EvaluateOptions(split))
         assert {**report, "seconds": 0} == {**alone, "seconds": 0}
 
 
@@ -114,5 +118,6 @@ def test_a_model_is_evaluated_on_its_own_snapshot(store: Path, tmp_path: Path) -
     before = dkge_dist.evaluate(store)
     dkge_dist.ingest(store, write_lines(tmp_path / "night.changes", ["+\te1\tr1\tnewcomer"]))
     after = dkge_dist.evaluate(store)
+    assert "'night' is newer and not learnt yet" in after.pop("notice")
     assert {**after, "seconds": 0} == {**before, "seconds": 0}
     assert np.isfinite(after["mrr"])

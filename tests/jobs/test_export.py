@@ -97,4 +97,6 @@ def test_display_names_are_a_further_column(store: Path, tmp_path: Path) -> None
 
 def test_without_display_names_there_is_no_column(store: Path, tmp_path: Path) -> None:
     report = export(Store.open(store), tmp_path / "out", "npy", None, Field.JOINT)
-    assert report["files"] == ["entities.json", "entities.npy", "relations.json", "relations.npy"]
+    kinds = ("entities", "relations")
+    expected = [f"{kind}{ending}" for kind in kinds for ending in (".json", ".npy", "_rows.npy")]
+    assert report["files"] == expected

@@ -1,0 +1,330 @@
+"""What questions give in Python: small values that print well, become JSON as the commands print it, or a DataFrame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from dkge_dist.graph.dictionary import Named
+from dkge_dist.jobs.report import Report
+from dkge_dist.types import Array, UsageError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SHOWN = 20
+"""Lines of a result that are printed at most."""
+
+
+def _pandas() -> Any:
+    try:
+        import pandas as pd
+    except ImportError:
+        raise UsageError("to_pandas() needs pandas: pip install 'dkge_dist[pandas]'") from None
+    return pd
+
+
+def _data_frame(rows: Sequence[dict[str, Any]], columns: Sequence[str] = ()) -> pd.DataFrame:
+    return _pandas().DataFrame(rows, columns=None if rows else list(columns))
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where answers come from. `notice`: a newer snapshot that the model has not learnt yet.
+
+    `evidence` says whether that of the graph counts; None where it never does.
+    """
+
+    version: int
+    snapshot: str
+    evidence: bool | None = None
+    notice: str | None = None
+
+    def to_dict(self) -> Report:
+        """As commands print it."""
+        return _without_none(asdict(self))
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A question of a batch that could not be answered, in its place: the number of its line, and why."""
+
+    line: int
+    error: str
+
+    def to_dict(self) -> Report:
+        """As commands print it."""
+        return asdict(self)
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Lines of a table."""
+        yield asdict(self)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An entity (or a relation, where that was asked for) with its score: higher is better.
+
+    `known`: the graph says so. `deleted`: it did once; `deleted_in` names the snapshot that does no more, if recent.
+    """
+
+    entity: str | None
+    score: float
+    known: bool
+    relation: str | None = None
+    deleted: bool = False
+    deleted_in: str | None = None
+    why: list[dict[str, Any]] | None = None
+    name: str | None = None
+
+    @property
+    def called(self) -> str:
+        """The label, behind its display name where it has one."""
+        return str(Named(self.entity or self.relation or "", self.name))
+
+    def to_dict(self) -> Report:
+        """As commands print it: `name`, `deleted`, `deleted_in` and `why` only where there is something to say."""
+        told = {**asdict(self), "deleted": self.deleted or None}
+        return _without_none({"entity": told.pop("entity"), "name": told.pop("name"), **told})
+
+
+class Answers(list[Answer]):
+    """The answers to one question, known facts first; `head`, `relation` or `tail` is None: what was asked for."""
+
+    def __init__(
+        self, answers: Sequence[Answer], triple: tuple[Named | None, Named | None, Named | None], origin: Origin
+    ) -> None:
+        super().__init__(answers)
+        self.asked = triple
+        self.head, self.relation, self.tail = (part.label if part is not None else None for part in triple)
+        self.origin = origin
+
+    @property
+    def given(self) -> dict[str, str]:
+        """What was given, by its role, with display names where there are some."""
+        told: dict[str, str | None] = {}
+        for role, part in zip(("head", "relation", "tail"), self.asked, strict=True):
+            if part is not None:
+                told |= {role: part.label, f"{role}_name": part.name}
+        return _without_none(told)
+
+    def to_dict(self) -> Report:
+        """The question and its answers, as commands print them."""
+        return {**self.given, "answers": [answer.to_dict() for answer in self]}
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Lines of a table: the triples that the answers make."""
+        for answer in self:
+            yield {
+                "head": self.head if self.head is not None else answer.entity,
+                "relation": self.relation if self.relation is not None else answer.relation,
+                "tail": self.tail if self.tail is not None else answer.entity,
+                "score": answer.score,
+                "known": answer.known,
+                "deleted": answer.deleted,
+            }
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A line for each answer: the triple that it makes, its score, and whether it is known or was deleted."""
+        return _data_frame(list(self.rows()), ("head", "relation", "tail", "score", "known", "deleted"))
+
+    def __repr__(self) -> str:
+        asked = ", ".join(str(part) if part is not None else "?" for part in self.asked)
+        lines = [f"  {answer.score:9.3f}  {answer.called}{_remark(answer)}" for answer in self[:SHOWN]]
+        return "\n".join([f"({asked}) by version {self.origin.version}", *lines, *_more(len(self))])
+
+
+@dataclass(frozen=True)
+class ScoredTriple:
+    """How plausible a triple is: its score, the ranks of its ends, and the probability that it is true.
+
+    Ranks and probability are None where they were not asked for, or where the model has no calibration.
+    """
+
+    head: str
+    relation: str
+    tail: str
+    score: float
+    known: bool
+    probability: float | None = None
+    threshold: float | None = None
+    tail_rank: float | None = None
+    head_rank: float | None = None
+    deleted: bool = False
+    deleted_in: str | None = None
+    head_name: str | None = None
+    relation_name: str | None = None
+    tail_name: str | None = None
+
+    def to_dict(self) -> Report:
+        """As commands print it: names and deletions only where there is something to say."""
+        told = asdict(self)
+        for key in ("deleted", "deleted_in", "head_name", "relation_name", "tail_name"):
+            if not told[key]:
+                del told[key]
+        return told
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Lines of a table."""
+        yield asdict(self)
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One line."""
+        return _data_frame(list(self.rows()))
+
+
+@dataclass(frozen=True)
+class Neighbour:
+    """An entity near another one; the score is minus the distance of their vectors."""
+
+    entity: str
+    score: float
+    name: str | None = None
+
+    def to_dict(self) -> Report:
+        """As commands print it."""
+        return _without_none({"entity": self.entity, "name": self.name, "score": self.score})
+
+
+class Neighbours(list[Neighbour]):
+    """The entities nearest to one, best first."""
+
+    def __init__(self, found: Sequence[Neighbour], entity: Named, origin: Origin) -> None:
+        super().__init__(found)
+        self.entity, self.name, self.origin = entity.label, entity.name, origin
+
+    def to_dict(self) -> Report:
+        """As commands print it."""
+        told = _without_none({"entity": self.entity, "name": self.name})
+        return {**told, "similar": [near.to_dict() for near in self]}
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Lines of a table."""
+        for near in self:
+            yield {"entity": self.entity, "similar": near.entity, "score": near.score}
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A line for each of them."""
+        return _data_frame(list(self.rows()), ("entity", "similar", "score"))
+
+    def __repr__(self) -> str:
+        lines = [f"  {near.score:9.3f}  {Named(near.entity, near.name)}" for near in self[:SHOWN]]
+        return "\n".join(
+            [f"nearest to {Named(self.entity, self.name)} by version {self.origin.version}", *lines, *_more(len(self))]
+        )
+
+
+Result = Answers | ScoredTriple | Neighbours | Failure
+
+
+class Batch(list[Result]):
+    """The results of many questions, in their order; a question that could not be answered is a `Failure`.
+
+    `key` is their name in JSON, `more` what is said of all of them.
+    """
+
+    def __init__(self, results: Sequence[Result], key: str, origin: Origin, more: Report) -> None:
+        super().__init__(results)
+        self.key, self.origin, self.more = key, origin, more
+
+    @property
+    def failures(self) -> list[Failure]:
+        """The questions that could not be answered."""
+        return [result for result in self if isinstance(result, Failure)]
+
+    def to_dict(self) -> Report:
+        """As commands print it."""
+        items = [result.to_dict() for result in self]
+        return {**self.origin.to_dict(), self.key: items, "failed": len(self.failures), **self.more}
+
+    def one(self) -> Report:
+        """The only result, as commands print it when one question is asked."""
+        (result,) = self
+        return {**result.to_dict(), **self.origin.to_dict(), **self.more}
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The lines of all results below each other; `error` tells what could not be answered."""
+        return _data_frame([row for result in self for row in result.rows()])
+
+    def __repr__(self) -> str:
+        return "\n".join([*(repr(result) for result in self[:SHOWN]), *_more(len(self))])
+
+
+class Vectors(NamedTuple):
+    """Labels and their vectors, row by row. The vectors are read-only, and where they can be, those of the store."""
+
+    labels: list[str]
+    values: Array
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A line for each label."""
+        return _pandas().DataFrame(self.values, index=self.labels)
+
+    def __repr__(self) -> str:
+        return f"Vectors of {len(self.labels):,} labels, dimension {self.values.shape[1]}"
+
+
+class TableReport(dict[str, Any]):
+    """A report that is a table beside everything else: `rows` are its lines."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Lines of a table."""
+        raise NotImplementedError
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The table."""
+        return _data_frame(self.rows())
+
+
+class Evaluation(TableReport):
+    """Metrics of link prediction, as `dkge evaluate` prints them."""
+
+    METRICS = ("mrr", "hits@1", "hits@3", "hits@10", "mr")
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Metrics by protocol, as asked and by vectors alone."""
+        ways = [(self["evidence"], self)] + ([(False, self["vectors"])] if self["evidence"] else [])
+        return [
+            {"protocol": protocol, "evidence": evidence, **{name: report[protocol][name] for name in self.METRICS}}
+            for evidence, report in ways
+            for protocol in ("filtered", "paper")
+        ]
+
+    def __repr__(self) -> str:
+        lines = [
+            f"  {row['protocol']:9} {'with evidence' if row['evidence'] else 'by vectors':14} "
+            + ", ".join(f"{name} {row[name]:.4g}" for name in self.METRICS)
+            for row in self.rows()
+        ]
+        asked = f"version {self['version']} on {self['triples']:,} {self['split']} triples"
+        return "\n".join([asked, *lines])
+
+
+class Log(TableReport):
+    """The versions of a store, as `dkge log` prints them."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A line for each version: what is common to all kinds, then what some have."""
+        versions: list[dict[str, Any]] = self["versions"]
+        return [{key: value for key, value in row.items() if not isinstance(value, dict | list)} for row in versions]
+
+    def __repr__(self) -> str:
+        lines = [f"  {row['version']:5}  {row['kind']:9} {row['name']}" for row in self["versions"][-SHOWN:]]
+        return "\n".join([f"{len(self['versions'])} versions, the newest last", *lines])
+
+
+def _remark(answer: Answer) -> str:
+    if answer.known:
+        return "  (known)"
+    if answer.deleted:
+        return f"  (deleted in {answer.deleted_in})" if answer.deleted_in else "  (deleted)"
+    return ""
+
+
+def _more(count: int) -> list[str]:
+    return [f"  ... and {count - SHOWN} more"] if count > SHOWN else []
+
+
+def _without_none(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
