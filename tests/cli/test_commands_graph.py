@@ -19,7 +19,7 @@ def test_synth_reports_what_it_wrote(synthesised: tuple[Path, Ended]) -> None:
     assert ended.stderr == ""
     report = ended.json
     assert (report["entities"], report["nights"], report["seed"], report["relations"]) == (800, 2, 4, 14)
-    assert report["files"] == ["snapshot-000.tsv", "night-001.changes", "night-002.changes"]
+    assert report["files"] == ["snapshot-000.tsv", "night-001.changes", "night-002.changes", "names.tsv"]
     assert sorted(path.name for path in out.iterdir()) == sorted(report["files"])
     assert (out / "snapshot-000.tsv").read_bytes().count(b"\n") == report["triples"]
 
