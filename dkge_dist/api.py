@@ -329,11 +329,11 @@ def check(store: PathLike, *, progress: ProgressCallback | None = None) -> Repor
     return job.check(Store.open(store), progress)
 
 
-def rollback(store: PathLike, version: int) -> Report:
-    """Make the state of an earlier version current again. Loses nothing: it can be rolled back itself."""
+def rollback(store: PathLike, version: int | str) -> Report:
+    """Make the state of an earlier version or date current again. Loses nothing: it can be rolled back itself."""
     from dkge_dist.jobs import maintenance as job
 
-    return job.rollback(Store.open(store), version)
+    return job.rollback(Store.open(store), str(version))
 
 
 def gc(store: PathLike, *, keep: int, dry_run: bool = False, grace_hours: float = 24.0) -> Report:

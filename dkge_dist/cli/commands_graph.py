@@ -64,8 +64,8 @@ def ingest(
 
 def diff(
     store: StoreLocation,
-    old: Annotated[str, typer.Argument(metavar="A", help="Snapshot: its name or version number.")],
-    new: Annotated[str, typer.Argument(metavar="B", help="Snapshot: its name or version number.")],
+    old: Annotated[str, typer.Argument(metavar="A", help="Snapshot: its name, version number or date (UTC).")],
+    new: Annotated[str, typer.Argument(metavar="B", help="Snapshot: its name, version number or date (UTC).")],
     settings: Annotated[list[str] | None, typer.Argument(metavar="key=value", help="With --affected.")] = None,
     examples: Annotated[int, typer.Option(min=0, help="Changed triples to show on each side.")] = 5,
     affected: Annotated[bool, typer.Option("--affected", help="Also count the affected objects.")] = False,

@@ -31,7 +31,7 @@ def check(store: StoreLocation, as_json: Json = False) -> None:
 
 def rollback(
     store: StoreLocation,
-    version: Annotated[int, typer.Argument(metavar="V", help="Version number, as in `dkge log`.")],
+    version: Annotated[str, typer.Argument(metavar="V", help="Version number, or a date (UTC), as in `dkge log`.")],
     as_json: Json = False,
 ) -> None:
     """Make what was current at version V current again. Nothing is lost; a rollback can be rolled back."""

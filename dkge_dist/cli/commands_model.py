@@ -32,7 +32,9 @@ from dkge_dist.cli.render import render_night, render_trained, render_update
 def train(
     store: StoreLocation,
     settings: SettingWords = None,
-    snapshot: Annotated[str | None, typer.Option(help="Name or version number; the current one by default.")] = None,
+    snapshot: Annotated[
+        str | None, typer.Option(help="Name, version number or date; by default the current one.")
+    ] = None,
     preset: Preset = "default",
     config: Config = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Do not resume an interrupted training.")] = False,
@@ -58,7 +60,10 @@ def train(
 def update(
     store: StoreLocation,
     settings: SettingWords = None,
-    to: Annotated[str | None, typer.Option(help="Snapshot to bring the model to; the current one by default.")] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(help="Snapshot to bring the model to: name, number or date; by default the current one."),
+    ] = None,
     since: Since = None,
     plan: Annotated[bool, typer.Option("--plan", help="Show what would be done, and do nothing.")] = False,
     config: Config = None,

@@ -49,7 +49,9 @@ def fidelity(
     version: ModelVersion = None,
     began: Annotated[
         str | None,
-        typer.Option("--from", metavar="V", help="The snapshot that the night began with; by default the last one."),
+        typer.Option(
+            "--from", metavar="V", help="The snapshot (or date) that the night began with; by default the last."
+        ),
     ] = None,
     no_evidence: NoEvidence = False,
     shards: Shards = None,

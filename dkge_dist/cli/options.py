@@ -24,10 +24,11 @@ Onto = Annotated[
 ]
 
 Since = Annotated[
-    str | None, typer.Option(metavar="V", help="Start from the model of this version: several nights at once.")
+    str | None, typer.Option(metavar="V", help="Start from the model of this version or date: several nights at once.")
 ]
 ModelVersion = Annotated[
-    str | None, typer.Option("--version", "--as-of", metavar="V", help="The model current at a version or snapshot.")
+    str | None,
+    typer.Option("--version", "--as-of", metavar="V", help="The model of a version, snapshot or date (UTC)."),
 ]
 NoEvidence = Annotated[bool, typer.Option("--no-evidence", help="By vectors alone, without what the graph says.")]
 

@@ -76,12 +76,12 @@ def check(store: Store, progress: ProgressCallback | None) -> Report:
     }
 
 
-def rollback(store: Store, version: int) -> Report:
-    """Make the state of an earlier version current again."""
-    manifest = roll_back(store, version)
+def rollback(store: Store, version: str) -> Report:
+    """Make the state of an earlier version (a number or a date) current again."""
+    manifest = roll_back(store, store.find_version(version))
     return {
         "version": manifest.version,
-        "to": version,
+        "to": manifest.to,
         "snapshot": store.snapshot_manifest(manifest.current.snapshot).snapshot.name,
         "model": manifest.current.model,
     }
