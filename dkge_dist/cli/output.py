@@ -43,7 +43,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         # The header as Text: a name may hold what rich would take for markup.
         table.add_column(Text(name), justify="right" if numeric else "left", no_wrap=True)
     for row in rows:
-        table.add_row(*(Text(_format(value)) for value in row))
+        table.add_row(*(Text(format_cell(value)) for value in row))
     console = Console(width=UNLIMITED)
     with console.capture() as captured:
         console.print(table)
@@ -52,7 +52,8 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         print(line.rstrip())
 
 
-def _format(value: Any) -> str:
+def format_cell(value: Any) -> str:
+    """A value as a table shows it."""
     if value is None:
         return "-"
     if isinstance(value, bool):
