@@ -190,6 +190,7 @@ def evaluate(
     shards: int | None = None,
     address: str | None = None,
     wait_seconds: float | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Report:
     """Rank the held-out triples of the snapshot that a model was learnt from, or those of the file `triples`.
 
@@ -203,7 +204,7 @@ def evaluate(
     runtime = choose_runtime(ClusterOptions(shards, 1, address, wait_seconds))
     tables = tuple(name for name, wanted in (("relations", relations), ("categories", categories)) if wanted)
     options = job.EvaluateOptions(split, _path(triples), protocol, evidence, tables, ranks)
-    return job.evaluate(Store.open(store), runtime, version, options, threads)
+    return job.evaluate(Store.open(store), runtime, version, options, threads, progress)
 
 
 def fidelity(
@@ -336,13 +337,20 @@ def rollback(store: PathLike, version: int | str) -> Report:
     return job.rollback(Store.open(store), str(version))
 
 
-def gc(store: PathLike, *, keep: int, dry_run: bool = False, grace_hours: float = 24.0) -> Report:
+def gc(
+    store: PathLike,
+    *,
+    keep: int,
+    dry_run: bool = False,
+    grace_hours: float = 24.0,
+    progress: ProgressCallback | None = None,
+) -> Report:
     """Clear old versions but the newest `keep` and all that is needed, and whatever killed writers left."""
     from dkge_dist.jobs import maintenance as job
 
     if keep < 1:
         raise UsageError(f"--keep {keep}: at least one version is kept")
-    return job.gc(Store.open(store), keep, dry_run, grace_hours)
+    return job.gc(Store.open(store), keep, dry_run, grace_hours, progress)
 
 
 def _path(path: PathLike | None) -> Path | None:

@@ -7,7 +7,18 @@ from typing import Annotated, Literal
 
 import typer
 
-from dkge_dist.cli.options import Config, Force, Json, MaxBadLines, Onto, SnapshotName, StoreLocation, Test, Valid
+from dkge_dist.cli.options import (
+    Config,
+    Force,
+    Json,
+    MaxBadLines,
+    Onto,
+    Quiet,
+    SnapshotName,
+    StoreLocation,
+    Test,
+    Valid,
+)
 from dkge_dist.cli.output import emit, progress_bar
 from dkge_dist.cli.render import render_diff, render_ingested, render_synthesised
 
@@ -20,12 +31,13 @@ def synth(
     nights: Annotated[int | None, typer.Option(help="Nights instead of the preset's.")] = None,
     seed: Annotated[int | None, typer.Option(help="Another seed gives another graph.")] = None,
     full: Annotated[bool, typer.Option("--full", help="Write every night as a whole snapshot too.")] = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Write a synthetic evolving movie graph: a snapshot, and nights of changes."""
     from dkge_dist import api
 
-    with progress_bar("synth", as_json) as progress:
+    with progress_bar("synth", quiet) as progress:
         report = api.synth(
             out, preset, entities=entities, triples=triples, nights=nights, seed=seed, full=full, progress=progress
         )
@@ -49,12 +61,13 @@ def ingest(
     released_after: Annotated[int | None, typer.Option(help="imdb: only titles released after this year.")] = None,
     key: Annotated[Literal["id", "name"], typer.Option(help="imdb: what identifies titles and people.")] = "id",
     literals: Annotated[bool, typer.Option(help="ntriples: take literals as entities.")] = True,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Read a source into the next snapshot of STORE (made if it does not exist)."""
     from dkge_dist import api
 
-    with progress_bar("ingest", as_json) as progress:
+    with progress_bar("ingest", quiet) as progress:
         report = api.ingest(
             store, source, format=format, name=name, valid=valid, test=test, force=force, max_bad_lines=max_bad_lines,
             onto=onto, released_after=released_after, key=key, literals=literals, progress=progress,

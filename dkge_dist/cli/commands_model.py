@@ -15,6 +15,7 @@ from dkge_dist.cli.options import (
     MaxBadLines,
     Onto,
     Preset,
+    Quiet,
     SettingWords,
     Shards,
     Since,
@@ -43,12 +44,13 @@ def train(
     workers: Workers = 1,
     address: Address = None,
     wait: Wait = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Learn a snapshot from scratch. Ctrl-C leaves a checkpoint; the same command resumes from it."""
     from dkge_dist import api
 
-    with progress_bar("train", as_json) as progress, stop_requested() as stop:
+    with progress_bar("train", quiet) as progress, stop_requested() as stop:
         report = api.train(
             store, snapshot=snapshot, preset=preset, config=config, settings=settings or (), fresh=fresh,
             tensorboard=tensorboard, shards=shards, workers=workers, address=address, wait_seconds=wait,
@@ -70,12 +72,13 @@ def update(
     shards: Shards = None,
     address: Address = None,
     wait: Wait = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Learn online what changed since the snapshot that the model was learnt from."""
     from dkge_dist import api
 
-    with progress_bar("update", as_json) as progress, stop_requested() as stop:
+    with progress_bar("update", quiet) as progress, stop_requested() as stop:
         report = api.update(
             store, to=to, since_version=since, plan=plan, config=config, settings=settings or (), shards=shards,
             address=address, wait_seconds=wait, progress=progress, stop=stop,
@@ -100,12 +103,13 @@ def nightly(
     workers: Workers = 1,
     address: Address = None,
     wait: Wait = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Ingest, update (and train from scratch, if the drift policy says so) and evaluate. Idempotent."""
     from dkge_dist import api
 
-    with progress_bar("nightly", as_json) as progress, stop_requested() as stop:
+    with progress_bar("nightly", quiet) as progress, stop_requested() as stop:
         report = api.nightly(
             store, source, format=format, name=name, valid=valid, test=test, force=force, max_bad_lines=max_bad_lines,
             onto=onto, since_version=since, config=config, settings=settings or (), shards=shards, workers=workers,

@@ -9,6 +9,7 @@ import typer
 
 StoreLocation = Annotated[str, typer.Argument(metavar="STORE", help="The store: a folder, or s3://bucket/prefix.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 SettingWords = Annotated[list[str] | None, typer.Argument(metavar="key=value", help="Settings, as in configs/.")]
 Config = Annotated[Path | None, typer.Option(help="YAML file of settings.")]

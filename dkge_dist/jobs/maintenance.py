@@ -87,9 +87,14 @@ def rollback(store: Store, version: str) -> Report:
     }
 
 
-def gc(store: Store, keep: int, dry_run: bool, grace_hours: float) -> Report:
+def gc(store: Store, keep: int, dry_run: bool, grace_hours: float, progress: ProgressCallback | None = None) -> Report:
     """Clear old versions and what killed writers left."""
-    done = clear(store, keep, 3600 * grace_hours, dry_run)
+
+    def on_file(done: int, total: int) -> None:
+        if progress is not None:
+            progress(done / total, "removing files")
+
+    done = clear(store, keep, 3600 * grace_hours, dry_run, on_file)
     return {
         "version": done.version,
         "cleared_versions": done.versions,

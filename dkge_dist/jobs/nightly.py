@@ -51,7 +51,7 @@ def nightly(
     """Ingest a night, learn it and evaluate. What was done already is not done again."""
     began = time.monotonic()
     report: Report = {}
-    report["ingest"], ingested = ingest(store, source, ingest_options, None)
+    report["ingest"], ingested = ingest(store, source, ingest_options, monitor.progress)
     current = store.current_snapshot()
     assert current is not None, "a snapshot was just ingested"
     model = store.current_model()
@@ -189,4 +189,5 @@ class _Night:
 
     def _evaluate(self, done: PublishedModel) -> dict[str, Report]:
         opened = OpenedModel(self.store, done.manifest, self.snapshot, self.current.snapshot.name, self.names)
-        return evaluate_splits(opened, joint_embedding(done.tables, self.snapshot), done.evidence)
+        embedding = joint_embedding(done.tables, self.snapshot)
+        return evaluate_splits(opened, embedding, done.evidence, self.monitor.progress)
