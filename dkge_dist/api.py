@@ -309,18 +309,21 @@ def diff(
     out: PathLike | None = None,
     examples: int = 0,
     affected: bool = False,
+    answers: bool = False,
     config: PathLike | None = None,
     settings: Iterable[str] = (),
 ) -> Report:
-    """What changed from snapshot `old` to snapshot `new` (names or version numbers).
+    """What changed from snapshot `old` to snapshot `new` (names, version numbers or dates).
 
-    `out` writes the train triples as a change file; `examples` shows some; `affected` adds how many objects are
-    affected under the context settings.
+    `out` writes the train triples as a change file; `examples` is how many of everything to show. `affected` adds who is
+    affected under the context settings, `answers` which questions of changed triples (a sample) have other best answers
+    by the model of `new` than by the model of `old`.
     """
     from dkge_dist.jobs import diff as job
 
     chosen = load_settings(_path(config), settings)
-    return job.diff(Store.open(store), old, new, _path(out), examples, chosen if affected else None)
+    runtime = choose_runtime(ClusterOptions()) if answers else None
+    return job.diff(Store.open(store), old, new, _path(out), examples, chosen if affected else None, runtime)
 
 
 def check(store: PathLike, *, progress: ProgressCallback | None = None) -> Report:

@@ -80,8 +80,11 @@ def diff(
     old: Annotated[str, typer.Argument(metavar="A", help="Snapshot: its name, version number or date (UTC).")],
     new: Annotated[str, typer.Argument(metavar="B", help="Snapshot: its name, version number or date (UTC).")],
     settings: Annotated[list[str] | None, typer.Argument(metavar="key=value", help="With --affected.")] = None,
-    examples: Annotated[int, typer.Option(min=0, help="Changed triples to show on each side.")] = 5,
-    affected: Annotated[bool, typer.Option("--affected", help="Also count the affected objects.")] = False,
+    examples: Annotated[int, typer.Option(min=0, help="How many changed triples, objects, questions to show.")] = 5,
+    affected: Annotated[bool, typer.Option("--affected", help="Also who is affected.")] = False,
+    answers: Annotated[
+        bool, typer.Option("--answers", help="Also whose answers changed, by the models of both.")
+    ] = False,
     config: Config = None,
     out: Annotated[Path | None, typer.Option(help="Write the train triples as a change file.")] = None,
     as_json: Json = False,
@@ -90,6 +93,7 @@ def diff(
     from dkge_dist import api
 
     report = api.diff(
-        store, old, new, out=out, examples=examples, affected=affected, config=config, settings=settings or ()
-    )
+        store, old, new, out=out, examples=examples, affected=affected, answers=answers, config=config,
+        settings=settings or (),
+    )  # fmt: skip
     emit(report, as_json, render_diff)

@@ -45,17 +45,42 @@ def _render_notices(report: dict[str, Any]) -> None:
 
 
 def render_diff(report: dict[str, Any]) -> None:
-    """Sizes of the change between two snapshots, and a few of its triples."""
+    """Sizes of the change between two snapshots, a few of its triples, who is affected, and whose answers changed."""
     print(f"{report['from']} -> {report['to']}")
-    skipped = {"from", "to", "seconds", "out", "added_examples", "deleted_examples"}
     for key, value in report.items():
-        if key not in skipped:
+        if isinstance(value, int):
             print(f"  {key.replace('_', ' '):26} {value:>12,}")
     for side, sign in (("added", "+"), ("deleted", "-")):
         for row in report.get(f"{side}_examples", []):
             print(f"  {sign} " + "\t".join(row))
+    for noun, plural in (("entity", "entities"), ("relation", "relations")):
+        _render_affected(noun, plural, report.get(f"affected_{noun}_examples", []))
+    if "answers" in report:
+        _render_changed_answers(report["answers"])
     if "out" in report:
         print(f"  written to {report['out']}")
+
+
+def _render_affected(noun: str, plural: str, found: list[dict[str, Any]]) -> None:
+    if found:
+        print(f"affected {plural}, those in most changed triples first")
+    for line in found:
+        context = ", context changed" if line["context_changed"] else ""
+        print(f"  {line[noun]}  ({line['changed_triples']:,} changed triples{context})")
+
+
+def _render_changed_answers(report: dict[str, Any]) -> None:
+    one, other = report["models"]
+    sample = f"{report['asked']:,} of " if report["asked"] < report["questions"] else ""
+    print(
+        f"{sample}{report['questions']:,} questions of changed triples, by the models of version {one} and {other}: "
+        f"{report['differ']:,} have other best answers"
+    )
+    for question in report["examples"]:
+        print("  " + "\t".join((question.get("head", "?"), question["relation"], question.get("tail", "?"))))
+        for when in ("before", "after"):
+            answers = (f"{line['entity']} (known)" if line["known"] else line["entity"] for line in question[when])
+            print(f"    {when:6}  {', '.join(answers)}")
 
 
 def render_trained(report: dict[str, Any]) -> None:

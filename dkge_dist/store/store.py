@@ -328,11 +328,13 @@ class Store:
 
     def _newest_of(self, snapshot: int) -> int | None:
         """The newest model that was learnt from a snapshot and took over, or else the newest that was current then."""
-        manifests = list(self._back_to(snapshot))
-        models = (m for m in manifests if isinstance(m, ModelManifest) and m.current.model == m.version)
-        learnt = (m.version for m in models if m.model.snapshot == snapshot)
-        current = (m.current.model for m in manifests if m.current.snapshot == snapshot)
-        return next(learnt, None) or next(current)
+        current = (m.current.model for m in self._back_to(snapshot) if m.current.snapshot == snapshot)
+        return self.learnt_from(snapshot) or next(current)
+
+    def learnt_from(self, snapshot: int) -> int | None:
+        """The newest model that was learnt from a snapshot and took over."""
+        models = (m for m in self._back_to(snapshot) if isinstance(m, ModelManifest) and m.current.model == m.version)
+        return next((m.version for m in models if m.model.snapshot == snapshot), None)
 
     def checksum(self, number: int) -> str:
         """What a child version names its parent by."""

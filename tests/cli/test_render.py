@@ -211,6 +211,35 @@ def test_diff_shows_counts_examples_and_the_file(capsys: Shown) -> None:
     ]
 
 
+def test_diff_names_who_is_affected_and_whose_answers_changed(capsys: Shown) -> None:
+    answers = {"before": [{"entity": "x", "known": True, "score": 1.0}], "after": [{"entity": "y z", "known": False}]}
+    report = {
+        "from": "one", "to": "two", "added": 7, "affected_seconds": 1.5,
+        "affected_entity_examples": [{"entity": "a", "changed_triples": 1200, "context_changed": True}],
+        "affected_relation_examples": [{"relation": "r", "changed_triples": 0, "context_changed": False}],
+        "answers": {
+            "models": [2, 4], "questions": 1000, "asked": 200, "differ": 150,
+            "examples": [{"head": "a", "relation": "r", **answers}, {"tail": "b", "relation": "r", **answers}],
+        },
+    }  # fmt: skip
+    render.render_diff(report)
+    assert capsys.readouterr().out.splitlines() == [
+        "one -> two",
+        "  added                                 7",
+        "affected entities, those in most changed triples first",
+        "  a  (1,200 changed triples, context changed)",
+        "affected relations, those in most changed triples first",
+        "  r  (0 changed triples)",
+        "200 of 1,000 questions of changed triples, by the models of version 2 and 4: 150 have other best answers",
+        "  a\tr\t?",
+        "    before  x (known)",
+        "    after   y z",
+        "  ?\tr\tb",
+        "    before  x (known)",
+        "    after   y z",
+    ]
+
+
 def test_log_shows_metrics_fidelity_and_reasons_of_models(capsys: Shown) -> None:
     changes = {"added": 17_472, "deleted": 18_405, "emerging_entities": 3_000, "removed_entities": 1_040}
     fidelity = {
