@@ -153,23 +153,26 @@ class _Demo:
         }
 
     def _replaced(self, nights: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        """Questions with one answer before a night and another one after it, asked of the models before and after."""
-        for night in nights:
+        """Questions with one answer before a night and another one after it, asked of the models before and after.
+
+        Those about directors first, of whatever night.
+        """
+        found = [(night, swap) for night in nights for swap in swapped_answers(night["deleted"], night["added"])]
+        for night, (title, role, old, new) in sorted(found, key=lambda pair: _prominence(pair[1][1])):
             update = night["report"]["update"]
-            for title, role, old, new in swapped_answers(night["deleted"], night["added"]):
-                before, after = (self._places(title, role, update[model]) for model in ("parent", "version"))
-                known = [[line["entity"] for line in asked if line["known"]] for asked in (before, after)]
-                if known == [[old], [new]]:
-                    yield {
-                        "snapshot": update["snapshot"],
-                        "title": title,
-                        "role": role,
-                        "old": old,
-                        "new": new,
-                        "before": {"version": update["parent"], "answers": first_and(before, (old, new))},
-                        "after": {"version": update["version"], "answers": first_and(after, (old, new))},
-                        "why": self._why(title, role, new, update["version"], 1),
-                    }
+            before, after = (self._places(title, role, update[model]) for model in ("parent", "version"))
+            known = [[line["entity"] for line in asked if line["known"]] for asked in (before, after)]
+            if known == [[old], [new]]:
+                yield {
+                    "snapshot": update["snapshot"],
+                    "title": title,
+                    "role": role,
+                    "old": old,
+                    "new": new,
+                    "before": {"version": update["parent"], "answers": first_and(before, (old, new))},
+                    "after": {"version": update["version"], "answers": first_and(after, (old, new))},
+                    "why": self._why(title, role, new, update["version"], 1),
+                }
 
     def _predicted(self, nights: list[dict[str, Any]]) -> dict[str, Any]:
         """The facts that nights added, as the model of the evening before ranked their tails, known ones left out."""
@@ -234,13 +237,12 @@ def new_credits(added: Iterable[Fact], there: set[str]) -> list[Fact]:
 
 
 def swapped_answers(deleted: Iterable[Fact], added: Iterable[Fact]) -> list[tuple[str, str, str, str]]:
-    """(head, relation, old tail, new tail) of the questions that lost one answer and got one, directors first."""
+    """(head, relation, old tail, new tail) of the questions that lost one answer and got one."""
     tails: dict[tuple[str, str], tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     for side, triples in enumerate((deleted, added)):
         for head, relation, tail in triples:
             tails[head, relation][side].append(tail)
-    found = [(*asked, old[0], new[0]) for asked, (old, new) in tails.items() if len(old) == len(new) == 1]
-    return sorted(found, key=lambda question: _prominence(question[1]))
+    return [(*asked, old[0], new[0]) for asked, (old, new) in tails.items() if len(old) == len(new) == 1]
 
 
 def with_evidence(replaced: Iterator[dict[str, Any]]) -> dict[str, Any]:

@@ -134,7 +134,7 @@ def test_new_credits_are_of_newcomers_and_directors_first() -> None:
     assert new_credits(added, {"tt1", "nm1", "nm2"}) == [("tt9", "director", "nm2"), ("tt9", "editor", "nm1")]
 
 
-def test_swapped_answers_are_one_for_one_and_directors_first() -> None:
+def test_swapped_answers_are_one_for_one() -> None:
     deleted = [("tt1", "writer", "nm1"), ("tt2", "director", "nm2"), ("tt3", "actor", "nm3"), ("tt4", "actor", "nm3")]
     added = [
         ("tt1", "writer", "nm4"),
@@ -143,7 +143,7 @@ def test_swapped_answers_are_one_for_one_and_directors_first() -> None:
         ("tt3", "actor", "nm5"),
         ("tt5", "actor", "nm4"),
     ]
-    assert swapped_answers(deleted, added) == [("tt2", "director", "nm2", "nm5"), ("tt1", "writer", "nm1", "nm4")]
+    assert swapped_answers(deleted, added) == [("tt1", "writer", "nm1", "nm4"), ("tt2", "director", "nm2", "nm5")]
 
 
 def test_an_answer_with_evidence_is_preferred() -> None:
