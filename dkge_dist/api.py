@@ -315,9 +315,9 @@ def diff(
 ) -> Report:
     """What changed from snapshot `old` to snapshot `new` (names, version numbers or dates).
 
-    `out` writes the train triples as a change file; `examples` is how many of everything to show. `affected` adds who is
-    affected under the context settings, `answers` which questions of changed triples (a sample) have other best answers
-    by the model of `new` than by the model of `old`.
+    `out` writes the train triples as a change file; `examples` is how many of everything to show. `affected` adds who
+    is affected under the context settings, `answers` which questions of changed triples (a sample) have other best
+    answers by the model of `new` than by the model of `old`.
     """
     from dkge_dist.jobs import diff as job
 
@@ -337,7 +337,7 @@ def rollback(store: PathLike, version: int | str) -> Report:
     """Make the state of an earlier version or date current again. Loses nothing: it can be rolled back itself."""
     from dkge_dist.jobs import maintenance as job
 
-    return job.rollback(Store.open(store), str(version))
+    return job.rollback(Store.open(store), version)
 
 
 def gc(

@@ -190,18 +190,18 @@ class _Demo:
             early += sum(rank <= FIRST_GUESSES for rank in ranks)
             found += [(line, update, ranked["candidates"]) for line in ranked["ranks"]]
         best, update, candidates = min(found, key=lambda line: (line[0]["tail_rank"], _prominence(line[0]["relation"])))
-        fact = [best[key] for key in ("head", "relation", "tail")]
+        head, relation, tail = (best[key] for key in ("head", "relation", "tail"))
         return {
             "added": sum(len(night["added"]) for night in nights),
             "could_be_asked": asked,
             "first": first,
             "among_first_ten": early,
-            "fact": fact,
+            "fact": [head, relation, tail],
             "place": best["tail_rank"],
             "candidates": candidates,
             "snapshot": update["snapshot"],
             "version": update["parent"],
-            "why": self._why(*fact, update["parent"], int(best["tail_rank"])),
+            "why": self._why(head, relation, tail, update["parent"], int(best["tail_rank"])),
         }
 
     def _places(self, head: str, relation: str, version: int) -> list[dict[str, Any]]:

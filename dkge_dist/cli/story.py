@@ -92,7 +92,7 @@ def replaced(report: dict[str, Any]) -> str:
 
 def _new_above_old(count: dict[str, Any]) -> int:
     found = count.get("with_evidence") or count.get("vectors") or {}
-    return round(count["triples"] * float(found.get("new_above_old", 0.0)))
+    return round(int(count["triples"]) * float(found.get("new_above_old", 0.0)))
 
 
 def predicted(report: dict[str, Any]) -> str:

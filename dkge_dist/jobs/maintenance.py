@@ -76,9 +76,9 @@ def check(store: Store, progress: ProgressCallback | None) -> Report:
     }
 
 
-def rollback(store: Store, version: str) -> Report:
+def rollback(store: Store, version: int | str) -> Report:
     """Make the state of an earlier version (a number or a date) current again."""
-    manifest = roll_back(store, store.find_version(version))
+    manifest = roll_back(store, version if isinstance(version, int) else store.find_version(version))
     return {
         "version": manifest.version,
         "to": manifest.to,
