@@ -11,7 +11,7 @@ import numpy as np
 
 from dkge_dist import api
 from dkge_dist.config import settings_of_model
-from dkge_dist.evaluation.link_prediction import find_evidence, rank_by_protocol
+from dkge_dist.evaluation.link_prediction import rank_by_protocol
 from dkge_dist.evidence.fitting import validation_half
 from dkge_dist.jobs.evidence import open_evidence
 from dkge_dist.jobs.graphs import training_graph
@@ -44,7 +44,7 @@ def held_out_ranks(path: Path, version: int, by_validation: bool = False) -> dic
     leaked, found = contains(train, triples), {}
     with open_embedding(opened, LocalRuntime()) as embedding:
         for way in WAYS[: 1 if evidence is None else 2]:
-            by = find_evidence(evidence, triples) if evidence is not None and way == "with_evidence" else None
+            by = evidence if way == "with_evidence" else None
             ranks = rank_by_protocol(embedding, triples, (train, valid, test), by)["paper"]
             found[way] = np.stack([ranks.tail, ranks.head], 1), leaked
     return found

@@ -221,6 +221,7 @@ def evaluate(
     shards: int | None = None,
     address: str | None = None,
     wait_seconds: float | None = None,
+    progress: ProgressOption = None,
 ) -> Evaluation:
     """Rank the held-out triples of the snapshot that a model was learnt from, or those of the file `triples`.
 
@@ -236,8 +237,8 @@ def evaluate(
     runtime = choose_runtime(ClusterOptions(shards, 1, address, wait_seconds))
     tables = tuple(name for name, wanted in (("relations", relations), ("categories", categories)) if wanted)
     options = job.EvaluateOptions(split, _path(triples), protocol, evidence, tables, ranks)
-    with open_session(Store.open(store), runtime, _name(version)) as session:
-        report = job.evaluate(session, options, threads)
+    with open_session(Store.open(store), runtime, _name(version)) as session, shown(progress, "evaluate") as callback:
+        report = job.evaluate(session, options, threads, callback)
     report["seconds"] = seconds_since(began)
     return report
 
@@ -436,18 +437,22 @@ def diff(
     out: PathLike | None = None,
     examples: int = 0,
     affected: bool = False,
+    answers: bool = False,
     config: PathLike | None = None,
     settings: SettingsGiven = (),
 ) -> Report:
-    """What changed from snapshot `old` to snapshot `new` (names or version numbers).
+    """What changed from snapshot `old` to snapshot `new` (names, version numbers or dates).
 
-    `out` writes the train triples as a change file; `examples` shows some; `affected` adds how many objects are
-    affected under the context settings.
+    `out` writes the train triples as a change file; `examples` is how many of everything to show. `affected` adds who
+    is affected under the context settings, `answers` which questions of changed triples (a sample) have other best
+    answers by the model of `new` than by the model of `old`.
     """
     from dkge_dist.jobs import diff as job
 
     chosen = load_settings(_path(config), settings)
-    return job.diff(Store.open(store), str(old), str(new), _path(out), examples, chosen if affected else None)
+    runtime = choose_runtime(ClusterOptions()) if answers else None
+    chosen_for = chosen if affected else None
+    return job.diff(Store.open(store), str(old), str(new), _path(out), examples, chosen_for, runtime)
 
 
 def check(store: PathLike, *, progress: ProgressOption = None) -> Report:
@@ -458,20 +463,28 @@ def check(store: PathLike, *, progress: ProgressOption = None) -> Report:
         return job.check(Store.open(store), callback)
 
 
-def rollback(store: PathLike, version: int) -> Report:
-    """Make the state of an earlier version current again. Loses nothing: it can be rolled back itself."""
+def rollback(store: PathLike, version: int | str) -> Report:
+    """Make the state of an earlier version or date current again. Loses nothing: it can be rolled back itself."""
     from dkge_dist.jobs import maintenance as job
 
     return job.rollback(Store.open(store), version)
 
 
-def gc(store: PathLike, *, keep: int, dry_run: bool = False, grace_hours: float = 24.0) -> Report:
+def gc(
+    store: PathLike,
+    *,
+    keep: int,
+    dry_run: bool = False,
+    grace_hours: float = 24.0,
+    progress: ProgressOption = None,
+) -> Report:
     """Clear old versions but the newest `keep` and all that is needed, and whatever killed writers left."""
     from dkge_dist.jobs import maintenance as job
 
     if keep < 1:
         raise UsageError(f"--keep {keep}: at least one version is kept")
-    return job.gc(Store.open(store), keep, dry_run, grace_hours)
+    with shown(progress, "gc") as callback:
+        return job.gc(Store.open(store), keep, dry_run, grace_hours, callback)
 
 
 def _path(path: PathLike | None) -> Path | None:

@@ -11,7 +11,7 @@ from dkge_dist.cli.commands_graph import diff, ingest, synth
 from dkge_dist.cli.commands_history import check, gc, log, rollback
 from dkge_dist.cli.commands_model import nightly, train, update
 from dkge_dist.cli.commands_questions import answer, evaluate, evidence, export, fidelity, score, similar
-from dkge_dist.cli.options import Json
+from dkge_dist.cli.options import Json, Quiet
 from dkge_dist.cli.output import emit
 
 app = typer.Typer(
@@ -34,13 +34,16 @@ def _root(version: Annotated[bool, typer.Option("--version", help="Print the ver
 
 
 def demo(
-    folder: Annotated[Path | None, typer.Option(help="Keep the data here instead of a temporary folder.")] = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Where its data stay; .demo by default. An earlier demo is replaced.")
+    ] = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """The whole story on a small evolving movie graph."""
+    """The whole story on a small evolving movie graph, in about two minutes."""
     from dkge_dist.cli.demo import run_demo
 
-    emit(run_demo(folder, quiet=as_json), as_json, lambda report: None)
+    emit(run_demo(folder, tell=not as_json, quiet=quiet), as_json, lambda report: None)
 
 
 # In this order in `dkge --help`.

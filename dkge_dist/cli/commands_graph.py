@@ -15,6 +15,7 @@ from dkge_dist.cli.options import (
     LabelLanguage,
     MaxBadLines,
     Onto,
+    Quiet,
     SnapshotName,
     StoreLocation,
     Test,
@@ -32,12 +33,13 @@ def synth(
     nights: Annotated[int | None, typer.Option(help="Nights instead of the preset's.")] = None,
     seed: Annotated[int | None, typer.Option(help="Another seed gives another graph.")] = None,
     full: Annotated[bool, typer.Option("--full", help="Write every night as a whole snapshot too.")] = False,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Write a synthetic evolving movie graph: a snapshot, and nights of changes."""
     from dkge_dist import api
 
-    with progress_bar("synth", as_json) as progress:
+    with progress_bar("synth", quiet) as progress:
         report = api.synth(
             out, preset, entities=entities, triples=triples, nights=nights, seed=seed, full=full, progress=progress
         )
@@ -63,12 +65,13 @@ def ingest(
     literals: Annotated[bool, typer.Option(help="ntriples: take literals as entities.")] = True,
     labels: LabelFiles = None,
     label_language: LabelLanguage = "en",
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Read a source into the next snapshot of STORE (made if it does not exist)."""
     from dkge_dist import api
 
-    with progress_bar("ingest", as_json) as progress:
+    with progress_bar("ingest", quiet) as progress:
         report = api.ingest(
             store, source, format=format, name=name, valid=valid, test=test, force=force, max_bad_lines=max_bad_lines,
             onto=onto, released_after=released_after, key=key, literals=literals, labels=labels or (),
@@ -79,11 +82,14 @@ def ingest(
 
 def diff(
     store: StoreLocation,
-    old: Annotated[str, typer.Argument(metavar="A", help="Snapshot: its name or version number.")],
-    new: Annotated[str, typer.Argument(metavar="B", help="Snapshot: its name or version number.")],
+    old: Annotated[str, typer.Argument(metavar="A", help="Snapshot: its name, version number or date (UTC).")],
+    new: Annotated[str, typer.Argument(metavar="B", help="Snapshot: its name, version number or date (UTC).")],
     settings: Annotated[list[str] | None, typer.Argument(metavar="key=value", help="With --affected.")] = None,
-    examples: Annotated[int, typer.Option(min=0, help="Changed triples to show on each side.")] = 5,
-    affected: Annotated[bool, typer.Option("--affected", help="Also count the affected objects.")] = False,
+    examples: Annotated[int, typer.Option(min=0, help="How many changed triples, objects, questions to show.")] = 5,
+    affected: Annotated[bool, typer.Option("--affected", help="Also who is affected.")] = False,
+    answers: Annotated[
+        bool, typer.Option("--answers", help="Also whose answers changed, by the models of both.")
+    ] = False,
     config: Config = None,
     out: Annotated[Path | None, typer.Option(help="Write the train triples as a change file.")] = None,
     as_json: Json = False,
@@ -92,6 +98,7 @@ def diff(
     from dkge_dist import api
 
     report = api.diff(
-        store, old, new, out=out, examples=examples, affected=affected, config=config, settings=settings or ()
-    )
+        store, old, new, out=out, examples=examples, affected=affected, answers=answers, config=config,
+        settings=settings or (),
+    )  # fmt: skip
     emit(report, as_json, render_diff)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dkge_dist.cli.options import Json, StoreLocation
+from dkge_dist.cli.options import Json, Quiet, StoreLocation
 from dkge_dist.cli.output import emit, progress_bar
 from dkge_dist.cli.render import render_checked, render_cleared, render_log, render_rolled_back
 
@@ -18,11 +18,11 @@ def log(store: StoreLocation, as_json: Json = False) -> None:
     emit(api.log(store), as_json, render_log)
 
 
-def check(store: StoreLocation, as_json: Json = False) -> None:
+def check(store: StoreLocation, quiet: Quiet = False, as_json: Json = False) -> None:
     """Verify every checksum of STORE and that its parts fit together."""
     from dkge_dist import api
 
-    with progress_bar("check", as_json) as progress:
+    with progress_bar("check", quiet) as progress:
         report = api.check(store, progress=progress)
     emit(report, as_json, render_checked)
     if not report["ok"]:
@@ -31,7 +31,7 @@ def check(store: StoreLocation, as_json: Json = False) -> None:
 
 def rollback(
     store: StoreLocation,
-    version: Annotated[int, typer.Argument(metavar="V", help="Version number, as in `dkge log`.")],
+    version: Annotated[str, typer.Argument(metavar="V", help="Version number, or a date (UTC), as in `dkge log`.")],
     as_json: Json = False,
 ) -> None:
     """Make what was current at version V current again. Nothing is lost; a rollback can be rolled back."""
@@ -45,9 +45,12 @@ def gc(
     keep: Annotated[int, typer.Option(min=1, help="Newest versions to keep, with all that they need.")],
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be cleared, and clear nothing.")] = False,
     grace_hours: Annotated[float, typer.Option(min=0, help="Leave younger files alone: a writer may be at work.")] = 24,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Clear away old versions, and whatever killed writers left behind."""
     from dkge_dist import api
 
-    emit(api.gc(store, keep=keep, dry_run=dry_run, grace_hours=grace_hours), as_json, render_cleared)
+    with progress_bar("gc", quiet) as progress:
+        report = api.gc(store, keep=keep, dry_run=dry_run, grace_hours=grace_hours, progress=progress)
+    emit(report, as_json, render_cleared)

@@ -17,6 +17,7 @@ from dkge_dist.cli.options import (
     MaxBadLines,
     Onto,
     Preset,
+    Quiet,
     SettingWords,
     Shards,
     Since,
@@ -34,7 +35,9 @@ from dkge_dist.cli.render import render_night, render_trained, render_update
 def train(
     store: StoreLocation,
     settings: SettingWords = None,
-    snapshot: Annotated[str | None, typer.Option(help="Name or version number; the current one by default.")] = None,
+    snapshot: Annotated[
+        str | None, typer.Option(help="Name, version number or date; by default the current one.")
+    ] = None,
     preset: Preset = "default",
     config: Config = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Do not resume an interrupted training.")] = False,
@@ -43,12 +46,13 @@ def train(
     workers: Workers = 1,
     address: Address = None,
     wait: Wait = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Learn a snapshot from scratch. Ctrl-C leaves a checkpoint; the same command resumes from it."""
     from dkge_dist import api
 
-    with progress_bar("train", as_json) as progress, stop_requested() as stop:
+    with progress_bar("train", quiet) as progress, stop_requested() as stop:
         report = api.train(
             store, snapshot=snapshot, preset=preset, config=config, settings=settings or (), fresh=fresh,
             tensorboard=tensorboard, shards=shards, workers=workers, address=address, wait_seconds=wait,
@@ -60,19 +64,23 @@ def train(
 def update(
     store: StoreLocation,
     settings: SettingWords = None,
-    to: Annotated[str | None, typer.Option(help="Snapshot to bring the model to; the current one by default.")] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(help="Snapshot to bring the model to: name, number or date; by default the current one."),
+    ] = None,
     since: Since = None,
     plan: Annotated[bool, typer.Option("--plan", help="Show what would be done, and do nothing.")] = False,
     config: Config = None,
     shards: Shards = None,
     address: Address = None,
     wait: Wait = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Learn online what changed since the snapshot that the model was learnt from."""
     from dkge_dist import api
 
-    with progress_bar("update", as_json) as progress, stop_requested() as stop:
+    with progress_bar("update", quiet) as progress, stop_requested() as stop:
         report = api.update(
             store, to=to, since_version=since, plan=plan, config=config, settings=settings or (), shards=shards,
             address=address, wait_seconds=wait, progress=progress, stop=stop,
@@ -99,12 +107,13 @@ def nightly(
     workers: Workers = 1,
     address: Address = None,
     wait: Wait = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Ingest, update (and train from scratch, if the drift policy says so) and evaluate. Idempotent."""
     from dkge_dist import api
 
-    with progress_bar("nightly", as_json) as progress, stop_requested() as stop:
+    with progress_bar("nightly", quiet) as progress, stop_requested() as stop:
         report = api.nightly(
             store, source, format=format, name=name, valid=valid, test=test, force=force, max_bad_lines=max_bad_lines,
             onto=onto, labels=labels or (), label_language=label_language, since_version=since, config=config,

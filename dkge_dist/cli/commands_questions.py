@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from dkge_dist.cli.options import Address, Json, ModelVersion, NoEvidence, Shards, StoreLocation, Wait
-from dkge_dist.cli.output import emit
+from dkge_dist.cli.options import Address, Json, ModelVersion, NoEvidence, Quiet, Shards, StoreLocation, Wait
+from dkge_dist.cli.output import emit, progress_bar
 from dkge_dist.cli.render import (
     render_answers,
     render_evaluation,
@@ -41,16 +41,18 @@ def evaluate(
     shards: Shards = None,
     address: Address = None,
     wait: Wait = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Link prediction: how high do the true entities of held-out (or given) triples rank?"""
     from dkge_dist import api
 
-    report = api.evaluate(
-        store, version=version, split=split, triples=triples, protocol=protocol, evidence=not no_evidence,
-        relations=relations, categories=categories, ranks=ranks, threads=threads, shards=shards, address=address,
-        wait_seconds=wait,
-    )  # fmt: skip
+    with progress_bar("evaluate", quiet) as progress:
+        report = api.evaluate(
+            store, version=version, split=split, triples=triples, protocol=protocol, evidence=not no_evidence,
+            relations=relations, categories=categories, ranks=ranks, threads=threads, shards=shards, address=address,
+            wait_seconds=wait, progress=progress,
+        )  # fmt: skip
     emit(report, as_json, render_evaluation)
 
 
@@ -59,7 +61,9 @@ def fidelity(
     version: ModelVersion = None,
     began: Annotated[
         str | None,
-        typer.Option("--from", metavar="V", help="The snapshot that the night began with; by default the last one."),
+        typer.Option(
+            "--from", metavar="V", help="The snapshot (or date) that the night began with; by default the last."
+        ),
     ] = None,
     no_evidence: NoEvidence = False,
     shards: Shards = None,

@@ -9,6 +9,7 @@ import typer
 
 StoreLocation = Annotated[str, typer.Argument(metavar="STORE", help="The store: a folder, or s3://bucket/prefix.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 SettingWords = Annotated[list[str] | None, typer.Argument(metavar="key=value", help="Settings, as in configs/.")]
 Config = Annotated[Path | None, typer.Option(help="YAML file of settings.")]
@@ -28,10 +29,11 @@ LabelFiles = Annotated[
 LabelLanguage = Annotated[str, typer.Option(metavar="LANG", help="RDF: the language of display names.")]
 
 Since = Annotated[
-    str | None, typer.Option(metavar="V", help="Start from the model of this version: several nights at once.")
+    str | None, typer.Option(metavar="V", help="Start from the model of this version or date: several nights at once.")
 ]
 ModelVersion = Annotated[
-    str | None, typer.Option("--version", "--as-of", metavar="V", help="The model current at a version or snapshot.")
+    str | None,
+    typer.Option("--version", "--as-of", metavar="V", help="The model of a version, snapshot or date (UTC)."),
 ]
 NoEvidence = Annotated[bool, typer.Option("--no-evidence", help="By vectors alone, without what the graph says.")]
 

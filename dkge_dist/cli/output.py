@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -45,7 +47,7 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         # The header as Text: a name may hold what rich would take for markup.
         table.add_column(Text(name), justify="right" if numeric else "left", no_wrap=True)
     for row in rows:
-        table.add_row(*(Text(_format(value)) for value in row))
+        table.add_row(*(Text(format_cell(value)) for value in row))
     console = Console(width=UNLIMITED)
     with console.capture() as captured:
         console.print(table)
@@ -54,7 +56,8 @@ def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         print(line.rstrip())
 
 
-def _format(value: Any) -> str:
+def format_cell(value: Any) -> str:
+    """A value as a table shows it."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -64,13 +67,63 @@ def _format(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
+LINE_SECONDS = 10.0
+"""Between two lines of progress at least, and before the first: a short command says nothing."""
+EPOCH = re.compile(r"epoch (\d+)")
+
+
 @contextmanager
-def progress_bar(title: str, as_json: bool = False) -> Iterator[ProgressCallback | None]:
-    """A bar with the time left, on a terminal only."""
+def progress_bar(title: str, quiet: bool = False) -> Iterator[ProgressCallback | None]:
+    """On stderr: a bar with the time left on a terminal, lines elsewhere, nothing if `quiet`."""
+    if quiet:
+        yield None
+        return
+    if not sys.stderr.isatty():
+        yield ProgressLines(title)
+        return
     from dkge_dist.jobs.report import shown
 
-    with shown(not as_json and sys.stderr.isatty(), title) as callback:
+    with shown(True, title) as callback:
         yield callback
+
+
+class ProgressLines:
+    """Progress for the log of a job: a line at the end of an epoch or every ten seconds, whichever is rarer."""
+
+    def __init__(self, title: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._title, self._clock = title, clock
+        self._told = clock()
+        self._began: tuple[float, float] = (self._told, 0.0)
+        self._last: tuple[float, str] = (0.0, "")
+
+    def __call__(self, share: float, text: str) -> None:
+        """So much is done, from 0 to 1."""
+        now, (before, said) = self._clock(), self._last
+        if share < before or not said:
+            # The first step, or the next one of several: each of them takes its own time.
+            self._began = (now, share)
+        self._last = (share, text)
+        epoch, ended = EPOCH.match(text), EPOCH.match(said)
+        if ended is not None and (epoch is None or epoch[1] != ended[1]):
+            self._tell(now, before, said)
+        elif epoch is None:
+            self._tell(now, share, text)
+
+    def _tell(self, now: float, share: float, text: str) -> None:
+        if now - self._told < LINE_SECONDS:
+            return
+        self._told = now
+        began, first = self._began
+        left = (now - began) * (1 - share) / (share - first) if share > first else None
+        time_left = "" if left is None or share >= 1 else f", {format_duration(left)} left"
+        print(f"dkge {self._title}: {share:.0%}{time_left}: {text}", file=sys.stderr, flush=True)
+
+
+def format_duration(seconds: float) -> str:
+    """Seconds in the unit that fits."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"
 
 
 @contextmanager

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from dkge_dist.cli.output import print_table
+from dkge_dist.cli.output import format_cell, print_table
 
 METRICS = ("mrr", "hits@1", "hits@3", "hits@10", "mr")
-LOG_COLUMNS = (
-    "version", "kind", "name", "parent", "triples", "entities", "affected", "shards", "seconds", "mrr", "fidelity",
-)  # fmt: skip
+LOG_COLUMNS = ("v", "published (UTC)", "kind", "name", "triples", "affected", "seconds", "mrr", "fidelity")
+LOG_WIDTH = 100
 
 
 def render_synthesised(report: dict[str, Any], out: Path) -> None:
@@ -48,17 +48,42 @@ def _render_notices(report: dict[str, Any]) -> None:
 
 
 def render_diff(report: dict[str, Any]) -> None:
-    """Sizes of the change between two snapshots, and a few of its triples."""
+    """Sizes of the change between two snapshots, a few of its triples, who is affected, and whose answers changed."""
     print(f"{report['from']} -> {report['to']}")
-    skipped = {"from", "to", "seconds", "out", "added_examples", "deleted_examples"}
     for key, value in report.items():
-        if key not in skipped:
+        if isinstance(value, int):
             print(f"  {key.replace('_', ' '):26} {value:>12,}")
     for side, sign in (("added", "+"), ("deleted", "-")):
         for row in report.get(f"{side}_examples", []):
             print(f"  {sign} " + "\t".join(row))
+    for noun, plural in (("entity", "entities"), ("relation", "relations")):
+        _render_affected(noun, plural, report.get(f"affected_{noun}_examples", []))
+    if "answers" in report:
+        _render_changed_answers(report["answers"])
     if "out" in report:
         print(f"  written to {report['out']}")
+
+
+def _render_affected(noun: str, plural: str, found: list[dict[str, Any]]) -> None:
+    if found:
+        print(f"affected {plural}, those in most changed triples first")
+    for line in found:
+        context = ", context changed" if line["context_changed"] else ""
+        print(f"  {line[noun]}  ({line['changed_triples']:,} changed triples{context})")
+
+
+def _render_changed_answers(report: dict[str, Any]) -> None:
+    one, other = report["models"]
+    sample = f"{report['asked']:,} of " if report["asked"] < report["questions"] else ""
+    print(
+        f"{sample}{report['questions']:,} questions of changed triples, by the models of version {one} and {other}: "
+        f"{report['differ']:,} have other best answers"
+    )
+    for question in report["examples"]:
+        print("  " + "\t".join((question.get("head", "?"), question["relation"], question.get("tail", "?"))))
+        for when in ("before", "after"):
+            answers = (f"{line['entity']} (known)" if line["known"] else line["entity"] for line in question[when])
+            print(f"    {when:6}  {', '.join(answers)}")
 
 
 def render_trained(report: dict[str, Any]) -> None:
@@ -301,28 +326,55 @@ def render_exported(report: dict[str, Any], out: Path) -> None:
 
 
 def render_log(report: dict[str, Any]) -> None:
-    """The versions of a store, then why some were trained anew. Kept to 120 columns; the JSON has more."""
+    """The versions of a store, then what they led back to and why. Kept to 100 columns; the JSON has more."""
     versions = report["versions"]
-    print_table(LOG_COLUMNS, [_log_line(version) for version in versions])
+    print_table(LOG_COLUMNS, _fitting([_log_line(version) for version in versions]))
     if any(version["kind"] == "model" for version in versions):
-        print(
-            "mrr: of validation triples; fidelity: of added ones (all existed, some emerged) and deleted ones, sampled"
-        )
+        print("mrr: of validation triples; fidelity: mrr of added triples (all existed, some emerged), of deleted ones")
     for version in versions:
+        if version["kind"] == "rollback":
+            print(f"version {version['version']} went back to version {version['parent']}")
         if "why" in version:
             print(f"version {version['version']} was trained from scratch: {version['why']}")
 
 
 def _log_line(version: dict[str, Any]) -> list[Any]:
-    metrics = version.get("metrics")
+    metrics, seconds = version.get("metrics"), version.get("seconds")
     return [
-        *(version.get(key) for key in ("version", "kind", "name", "parent")),
+        version["version"],
+        _format_time(version.get("created")),
+        version["kind"],
+        version.get("name") or "-",
         _format_change(version.get("added"), version.get("deleted")),
-        _format_change(version.get("emerging_entities"), version.get("removed_entities")),
-        *(version.get(key) for key in ("affected_entities", "shards_touched", "seconds")),
-        f"{metrics['mrr']:.3f}" if metrics else "-",
+        version.get("affected_entities"),
+        "-" if seconds is None else f"{seconds:,.1f}".rjust(len("seconds")),
+        format_share(metrics["mrr"], 3) if metrics else "-",
         _format_fidelity(version["fidelity"]) if "fidelity" in version else "-",
     ]
+
+
+def _format_time(created: str | None) -> str:
+    """To the minute, as versions can be asked for."""
+    try:
+        return f"{datetime.fromisoformat(created or '').astimezone(UTC):%Y-%m-%d %H:%M}"
+    except ValueError:
+        return "-"
+
+
+def _fitting(lines: list[list[Any]]) -> list[list[Any]]:
+    """With names as long as there is room. Their ends are kept: that is where names of nights differ."""
+    place = LOG_COLUMNS.index("name")
+    columns = zip(LOG_COLUMNS, *([format_cell(cell) for cell in line] for line in lines), strict=True)
+    widths = [max(map(len, column)) + len("  ") for column in columns]
+    room = max(6, LOG_WIDTH + len("  ") - sum(widths) + widths[place] - len("  "))
+    for line in lines:
+        line[place] = line[place] if len(line[place]) <= room else f"…{line[place][1 - room :]}"
+    return lines
+
+
+def format_share(value: float, digits: int = 2) -> str:
+    """A number from 0 to 1, in one letter more than it has digits."""
+    return f"{value:.{digits}f}".removeprefix("0")[: digits + 1]
 
 
 def _format_change(more: int | None, less: int | None) -> str:
@@ -334,7 +386,7 @@ def _format_fidelity(fidelity: dict[str, Any]) -> str:
     cells = []
     for group in ("added_existing", "added_emerging", "deleted"):
         found = fidelity[group].get("with_evidence") or fidelity[group].get("vectors")
-        cells.append(f"{found['mrr']:.2f}" if found else "-".ljust(4))
+        cells.append((format_share(found["mrr"]) if found else "-").rjust(3))
     return " ".join(cells)
 
 

@@ -10,7 +10,7 @@ those of scoring every candidate.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -34,6 +34,8 @@ from dkge_dist.tables.table import Table
 from dkge_dist.types import ROW, Array, Field, Split, Triples
 
 Protocol = Literal["paper", "filtered"]
+TRIPLES_AT_ONCE = 2048
+"""Ranked between two reports of progress."""
 PROTOCOLS: tuple[Protocol, ...] = ("paper", "filtered")
 
 
@@ -76,6 +78,11 @@ class Ranks:
     def both(self) -> Array:
         """All ranks."""
         return np.concatenate([self.tail, self.head])
+
+    @staticmethod
+    def concat(parts: list[Ranks]) -> Ranks:
+        """The ranks of several lists of triples, one after the other."""
+        return Ranks(np.concatenate([part.tail for part in parts]), np.concatenate([part.head for part in parts]))
 
     def take(self, where: Array) -> Ranks:
         """The ranks of some triples."""
@@ -120,16 +127,34 @@ def rank_by_protocol(
     embedding: JointEmbedding,
     triples: Triples,
     splits: tuple[Triples, Triples, Triples],
-    evidence: tuple[SideEvidence, SideEvidence] | None = None,
+    evidence: Evidence | None = None,
+    progress: Callable[[float], None] | None = None,
 ) -> dict[Protocol, Ranks]:
-    """Ranks under both protocols by one pass over the candidates: what else is known is few, and subtracted."""
-    rows = embedding.entities.rows
-    by_protocol = {}
+    """Ranks under both protocols. `progress` is called with the share of the triples that is ranked."""
+    rows, known = embedding.entities.rows, {}
     for protocol in PROTOCOLS:
-        known = known_triples(splits, protocol)
-        by_protocol[protocol] = filter_known(triples, outgoing(known, rows), incoming(known, rows))
+        triples_known = known_triples(splits, protocol)
+        known[protocol] = (outgoing(triples_known, rows), incoming(triples_known, rows))
+    parts = []
+    for begin in range(0, max(triples.count, 1), TRIPLES_AT_ONCE):
+        some = triples.take(slice(begin, begin + TRIPLES_AT_ONCE))
+        filtered = {protocol: filter_known(some, *lists) for protocol, lists in known.items()}
+        parts.append(_rank_filtered_twice(embedding, some, filtered, evidence))
+        if progress is not None:
+            progress(min(1.0, (begin + some.count) / max(triples.count, 1)))
+    return {protocol: Ranks.concat([part[protocol] for part in parts]) for protocol in PROTOCOLS}
+
+
+def _rank_filtered_twice(
+    embedding: JointEmbedding,
+    triples: Triples,
+    by_protocol: dict[Protocol, tuple[FilteredCandidates, FilteredCandidates]],
+    evidence: Evidence | None,
+) -> dict[Protocol, Ranks]:
+    """Under both protocols by one pass over the candidates: what else is known is few, and subtracted."""
+    found = find_evidence(evidence, triples) if evidence is not None else None
     ranks: dict[Protocol, list[Array]] = {protocol: [] for protocol in PROTOCOLS}
-    for number, side in enumerate(_sides(embedding, triples, evidence)):
+    for number, side in enumerate(_sides(embedding, triples, found)):
         by_train, by_all = by_protocol["paper"][number], by_protocol["filtered"][number]
         above, equal = side.compete(embedding, by_train)
         ranks["paper"].append(1 + above + equal / 2)

@@ -6,6 +6,8 @@ import os
 import time
 from pathlib import Path
 
+import numpy as np
+
 from dkge_dist.config import Settings
 from dkge_dist.graph.affected import find_affected
 from dkge_dist.graph.dictionary import Dictionary
@@ -14,25 +16,42 @@ from dkge_dist.jobs.graphs import training_graph
 from dkge_dist.jobs.report import Report, seconds_since
 from dkge_dist.kernels.jit import set_threads
 from dkge_dist.kernels.sets import distinct
+from dkge_dist.runtime import Runtime
 from dkge_dist.store.manifest import SnapshotManifest
 from dkge_dist.store.store import Store
-from dkge_dist.types import Triples, UsageError
+from dkge_dist.types import Array, Triples, UsageError
 
 Names = tuple[Dictionary, Dictionary]
 
 
-def diff(store: Store, old: str, new: str, out: Path | None, examples: int, settings: Settings | None) -> Report:
-    """The change from `old` to `new`; with settings, also how many objects are affected under them."""
+def diff(
+    store: Store,
+    old: str,
+    new: str,
+    out: Path | None,
+    examples: int,
+    settings: Settings | None,
+    runtime: Runtime | None = None,
+) -> Report:
+    """The change from `old` to `new`; with settings, also who is affected under them.
+
+    With a runtime, the questions of changed triples are asked of the models of both.
+    """
     began = time.monotonic()
     first, last = store.find_snapshot(old), store.find_snapshot(new)
     change = store.diff(first, last)
     names = store.dictionaries(max(first, last, key=lambda manifest: manifest.version))
     report: Report = {"from": first.snapshot.name, "to": last.snapshot.name, **change.counts()}
     if settings is not None:
-        report |= _affected(store, (first, last), change, names, settings)
+        report |= _affected(store, (first, last), change, names, settings, examples)
     if examples:
         for side, triples in (("added", change.added), ("deleted", change.deleted)):
             report[f"{side}_examples"] = _labelled(triples.take(slice(examples)), names)
+    if runtime is not None:
+        # Numba and the kernels of questions, which no other diff needs.
+        from dkge_dist.jobs.changed_answers import End, changed_answers
+
+        report["answers"] = changed_answers(store, runtime, (End(old, first), End(new, last)), change, examples)
     if out is not None:
         report["out"] = str(out)
         _write_changes(out, change, names)
@@ -40,7 +59,12 @@ def diff(store: Store, old: str, new: str, out: Path | None, examples: int, sett
 
 
 def _affected(
-    store: Store, ends: tuple[SnapshotManifest, SnapshotManifest], change: Diff, names: Names, settings: Settings
+    store: Store,
+    ends: tuple[SnapshotManifest, SnapshotManifest],
+    change: Diff,
+    names: Names,
+    settings: Settings,
+    examples: int,
 ) -> Report:
     if settings.threads:
         set_threads(settings.threads)
@@ -53,7 +77,40 @@ def _affected(
         "context_changed_entities": len(found.entities_by_context),
         "context_changed_relations": len(found.relations_by_context),
         "affected_seconds": seconds_since(began),
+        "affected_entity_examples": _most_changed(
+            names[0],
+            found.entities(),
+            found.entities_by_context,
+            [*_ends(change.added), *_ends(change.deleted)],
+            examples,
+        ),
+        "affected_relation_examples": _most_changed(
+            names[1],
+            found.relations(),
+            found.relations_by_context,
+            [change.added.relation, change.deleted.relation],
+            examples,
+        ),
     }
+
+
+def _ends(triples: Triples) -> tuple[Array, Array]:
+    # A self loop is one triple of its entity.
+    return triples.head, triples.tail[triples.tail != triples.head]
+
+
+def _most_changed(names: Dictionary, rows: Array, by_context: Array, changed: list[Array], limit: int) -> list[Report]:
+    """Affected objects that stand in most changed triples: labels, in how many, and whether their context changed."""
+    found, counts = np.unique(np.concatenate(changed), return_counts=True)
+    place = np.searchsorted(found, rows)
+    here = place < found.shape[0]
+    here[here] = found[place[here]] == rows[here]
+    triples = np.zeros(rows.shape[0], np.int64)
+    triples[here] = counts[place[here]]
+    first = np.argsort(-triples, kind="stable")[:limit]
+    others = np.isin(rows[first], by_context).tolist()
+    lines = zip(names.labels(rows[first]), triples[first].tolist(), others, strict=True)
+    return [{names.noun: label, "changed_triples": count, "context_changed": other} for label, count, other in lines]
 
 
 def _labelled(triples: Triples, names: Names) -> list[list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,12 @@ from dkge_dist.evaluation.link_prediction import (
     JointEmbedding,
     Protocol,
     Ranks,
-    find_evidence,
     metrics,
     rank_by_protocol,
 )
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.jobs.opened import Kind, OpenedModel, check_alive, labelled, lines_of_three, rows_of
-from dkge_dist.jobs.report import Report, seconds_since
+from dkge_dist.jobs.report import ProgressCallback, Report, seconds_since
 from dkge_dist.jobs.results import Evaluation
 from dkge_dist.jobs.score import TRIPLE_LINE
 from dkge_dist.jobs.session import Session
@@ -44,7 +44,9 @@ class EvaluateOptions:
     ranks: bool = False
 
 
-def evaluate(session: Session, options: EvaluateOptions, threads: int = 0) -> Evaluation:
+def evaluate(
+    session: Session, options: EvaluateOptions, threads: int = 0, progress: ProgressCallback | None = None
+) -> Evaluation:
     """Rank held-out or given triples."""
     began = time.monotonic()
     if threads:
@@ -55,19 +57,24 @@ def evaluate(session: Session, options: EvaluateOptions, threads: int = 0) -> Ev
     else:
         triples, source = held_out(opened, options.split), options.split
     evidence = session.evidence() if options.evidence else None
-    report = evaluate_triples(opened, session.embedding, evidence, triples, options)
+    report = evaluate_triples(opened, session.embedding, evidence, triples, options, progress)
     notice = {} if session.notice is None else {"notice": session.notice}
     return Evaluation({**report, "split": source, **notice, "seconds": seconds_since(began)})
 
 
-def evaluate_splits(opened: OpenedModel, embedding: JointEmbedding, evidence: Evidence | None) -> dict[str, Report]:
+def evaluate_splits(
+    opened: OpenedModel,
+    embedding: JointEmbedding,
+    evidence: Evidence | None,
+    progress: ProgressCallback | None = None,
+) -> dict[str, Report]:
     """Rank all held-out triples of a model whose vectors are open."""
     reports = {}
     for split in (Split.VALID, Split.TEST):
         began = time.monotonic()
         triples = opened.snapshot.triples(split)
         if triples.count:
-            report = evaluate_triples(opened, embedding, evidence, triples, EvaluateOptions())
+            report = evaluate_triples(opened, embedding, evidence, triples, EvaluateOptions(), progress)
             reports[split.label] = {**report, "split": split.label, "seconds": seconds_since(began)}
     return reports
 
@@ -106,6 +113,7 @@ def evaluate_triples(
     evidence: Evidence | None,
     triples: Triples,
     options: EvaluateOptions,
+    progress: ProgressCallback | None = None,
 ) -> Report:
     """Metrics of some triples: what was asked for at the top, the rest under `paper`, `filtered` and `vectors`.
 
@@ -116,10 +124,16 @@ def evaluate_triples(
         opened.snapshot.triples(Split.VALID),
         opened.snapshot.triples(Split.TEST),
     )
-    by_vectors = rank_by_protocol(embedding, triples, splits)
+    steps = 1 if evidence is None else 2
+
+    def on_ranked(done: float, step: int) -> None:
+        if progress is not None:
+            progress((step + done) / steps, f"ranking {triples.count:,} triples")
+
+    by_vectors = rank_by_protocol(embedding, triples, splits, progress=partial(on_ranked, step=0))
     by_score = by_vectors
     if evidence is not None:
-        by_score = rank_by_protocol(embedding, triples, splits, find_evidence(evidence, triples))
+        by_score = rank_by_protocol(embedding, triples, splits, evidence, partial(on_ranked, step=1))
     ranks = by_score[options.protocol]
     apart = ~contains(splits[Split.TRAIN], triples)
     report: Report = {

@@ -78,20 +78,25 @@ def check(store: Store, progress: ProgressCallback | None) -> Report:
     }
 
 
-def rollback(store: Store, version: int) -> Report:
-    """Make the state of an earlier version current again."""
-    manifest = roll_back(store, version)
+def rollback(store: Store, version: int | str) -> Report:
+    """Make the state of an earlier version (a number or a date) current again."""
+    manifest = roll_back(store, version if isinstance(version, int) else store.find_version(version))
     return {
         "version": manifest.version,
-        "to": version,
+        "to": manifest.to,
         "snapshot": store.snapshot_manifest(manifest.current.snapshot).snapshot.name,
         "model": manifest.current.model,
     }
 
 
-def gc(store: Store, keep: int, dry_run: bool, grace_hours: float) -> Report:
+def gc(store: Store, keep: int, dry_run: bool, grace_hours: float, progress: ProgressCallback | None = None) -> Report:
     """Clear old versions and what killed writers left."""
-    done = clear(store, keep, 3600 * grace_hours, dry_run)
+
+    def on_file(done: int, total: int) -> None:
+        if progress is not None:
+            progress(done / total, "removing files")
+
+    done = clear(store, keep, 3600 * grace_hours, dry_run, on_file)
     return {
         "version": done.version,
         "cleared_versions": done.versions,

@@ -7,6 +7,7 @@ to the update, the tables from the update to the evaluation.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -51,7 +52,7 @@ def nightly(
     """Ingest a night, learn it and evaluate. What was done already is not done again."""
     began = time.monotonic()
     report: Report = {}
-    report["ingest"], ingested = ingest(store, source, ingest_options, None)
+    report["ingest"], ingested = ingest(store, source, ingest_options, monitor.progress)
     current = store.current_snapshot()
     assert current is not None, "a snapshot was just ingested"
     model = store.current_model()
@@ -94,24 +95,29 @@ def headline(update: Report, before: Mapping[str, float]) -> str:
     said = f"{update['snapshot']}: +{update['added']:,} −{update['deleted']:,} learnt in {_short(update)}"
     quality = []
     if (added := sampled_mrr(update["fidelity"], ADDED)) is not None:
-        quality.append(f"added facts believed {added.mean:.2f}")
+        quality.append(f"added facts believed {bare(added.mean, '.2f')}")
     if (deleted := sampled_mrr(update["fidelity"], DELETED)) is not None:
-        quality.append(f"deleted ones {deleted.mean:.2f}")
+        quality.append(f"deleted ones {bare(deleted.mean, '.2f')}")
     if "mrr" in update["valid"]:
-        change = f" ({update['valid']['mrr'] - before['mrr']:+.3f})" if "mrr" in before else ""
-        quality.append(f"MRR {update['valid']['mrr']:.3f}{change}")
+        change = f" ({bare(update['valid']['mrr'] - before['mrr'], '+.3f')})" if "mrr" in before else ""
+        quality.append(f"MRR {bare(update['valid']['mrr'], '.3f')}{change}")
     return "; ".join([said, ", ".join(quality)] if quality else [said])
 
 
 def _headline_of_training(report: Report) -> str:
-    mrr = f", MRR {report['valid']['mrr']:.3f}" if "mrr" in report["valid"] else ""
+    mrr = f", MRR {bare(report['valid']['mrr'], '.3f')}" if "mrr" in report["valid"] else ""
     return f"{report['snapshot']}: trained from scratch in {_short(report)}{mrr}"
 
 
 def _short(report: Report) -> str:
     """The seconds of learning alone, where they are told."""
     seconds = float(report["learn_seconds"] if "learn_seconds" in report else report["seconds"])
-    return f"{seconds:.1f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+    return f"{bare(seconds, '.1f')} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def bare(number: float, how: str) -> str:
+    """A number without the 0 before its point, and with a real minus."""
+    return re.sub(r"(?<!\d)0\.", ".", f"{number:{how}}").replace("-", "−")
 
 
 def _told(store: Store, decision: DriftDecision, done: str) -> Report:
@@ -189,4 +195,5 @@ class _Night:
 
     def _evaluate(self, done: PublishedModel) -> dict[str, Report]:
         opened = OpenedModel(self.store, done.manifest, self.snapshot, self.current.snapshot.name, self.names)
-        return evaluate_splits(opened, joint_embedding(done.tables, self.snapshot), done.evidence)
+        embedding = joint_embedding(done.tables, self.snapshot)
+        return evaluate_splits(opened, embedding, done.evidence, self.monitor.progress)

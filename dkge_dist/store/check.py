@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -56,6 +57,8 @@ def check(store: Store, progress: Callable[[int, int], None] | None = None) -> C
     numbers = store.versions()
     problems: dict[str, Problem] = {}
     for done, number in enumerate(numbers):
+        if progress is not None:
+            checker.on_part = partial(progress, done, len(numbers))
         for message in checker.check_version(number):
             problems.setdefault(message, Problem(number, message))
         if progress is not None:
@@ -64,7 +67,10 @@ def check(store: Store, progress: Callable[[int, int], None] | None = None) -> C
 
 
 class _Checker:
-    """Remembers what was looked at: `sound` says of every part, by digest, whether its bytes are right."""
+    """Remembers what was looked at: `sound` says of every part, by digest, whether its bytes are right.
+
+    `on_part` is called after every part: the first version of a large store has most of them.
+    """
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -72,6 +78,7 @@ class _Checker:
         self.bytes = 0
         self.segments: set[tuple[str, int]] = set()
         self.runs: set[str] = set()
+        self.on_part: Callable[[], None] = lambda: None
 
     def check_version(self, number: int) -> Iterator[str]:
         """What is wrong with one version; a problem that it only shares with an earlier one may come again."""
@@ -145,6 +152,7 @@ class _Checker:
             return
         self.sound[part.digest] = True
         self.bytes += part.size
+        self.on_part()
 
     def _check_content(self, manifest: SnapshotManifest) -> Iterator[str]:
         """What checksums of files cannot tell: that the parts fit together."""

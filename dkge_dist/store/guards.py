@@ -67,7 +67,8 @@ def refuse_suspicious(draft: Draft, store: Store) -> None:
 
 def refuse_other_parent(draft: Draft, store: Store, onto: str) -> None:
     """Raise an error if the source is to follow another snapshot than the current one."""
-    wanted = store.find_snapshot(onto)
+    # By no date: one that no snapshot is named by would stand for another snapshot.
+    wanted = store.find_snapshot(onto, by_date=False)
     if draft.current is None or wanted.version != draft.current.version:
         raise StoreError(
             f"{draft.source.path}: is to follow {_called(wanted)}, but {_called(draft.current)} is current in {store}; "

@@ -99,7 +99,12 @@ class Cleared:
 
 
 def clear(
-    store: Store, keep: int, grace_seconds: float, dry_run: bool, clock: Callable[[], float] = time.time
+    store: Store,
+    keep: int,
+    grace_seconds: float,
+    dry_run: bool,
+    progress: Callable[[int, int], None] | None = None,
+    clock: Callable[[], float] = time.time,
 ) -> Cleared:
     """Keep the newest `keep` versions, what is current, and what these need; free what only other versions name.
 
@@ -128,11 +133,19 @@ def clear(
             version = manifest.version
         unused = list(_unused(store, needed, before))
         if not dry_run:
-            unused = [item for item in unused if store.storage.remove(item, before)]
+            unused = [item for item in _counted(unused, progress) if store.storage.remove(item, before)]
             abandoned = [training for training in abandoned if training.remove_abandoned(before)]
     files = [item for item in unused if item.kind != "staging"]
     folders = len(unused) - len(files) + len(abandoned)
     return Cleared(version, gone, len(files), sum(item.size for item in files), folders)
+
+
+def _counted(items: list[Removable], progress: Callable[[int, int], None] | None) -> Iterator[Removable]:
+    """The items one by one; `progress` is called with how many are done, and of how many."""
+    for done, item in enumerate(items, 1):
+        yield item
+        if progress is not None:
+            progress(done, len(items))
 
 
 def _refuse_short_grace(store: Store, before: float, grace_seconds: float) -> None:

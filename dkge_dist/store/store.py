@@ -8,7 +8,8 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -18,6 +19,7 @@ import numpy as np
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.snapshot import Snapshot
+from dkge_dist.store.dates import moment_of, newest_by, time_of
 from dkge_dist.store.display_names import StoredNames
 from dkge_dist.store.manifest import (
     FORMAT,
@@ -38,6 +40,7 @@ from dkge_dist.store.runs import add_run, versions_of
 from dkge_dist.store.storage import Blob, MissingError, Staging, StoreError, open_storage
 from dkge_dist.store.tables import table_parts
 from dkge_dist.store.trainings import Trainings
+from dkge_dist.types import UsageError
 
 MARKER, HINT = "store.json", "head"
 VERSION_FILE = re.compile(r"([0-9]{8,})\.json")
@@ -57,8 +60,9 @@ def _version_name(number: int) -> str:
 class Store:
     """Reading is safe at any time; writing goes through `publish`, which one writer wins."""
 
-    def __init__(self, location: str | os.PathLike[str]) -> None:
+    def __init__(self, location: str | os.PathLike[str], clock: Callable[[], float] = time.time) -> None:
         self.storage = open_storage(location)
+        self._clock = clock
         self._manifests: dict[int, Manifest] = {}
         self._newest = 0
         """The newest version that was seen yet."""
@@ -163,6 +167,37 @@ class Store:
         number = int(name) if head and VERSION_NUMBER.fullmatch(name) else 0
         return number if head and 1 <= number <= head.version else None
 
+    def _as_of(self, text: str) -> Manifest | None:
+        """The newest version that was published by a date or time; None if the text is neither."""
+        moment, head = moment_of(text), self.head()
+        if moment is None or head is None:
+            return None
+        number = newest_by(moment, head.version, self._published)
+        if not number:
+            first = self._published(1).astimezone(UTC)
+            raise StoreError(f"{self}: nothing was published by {text}; version 1 is of {first:%Y-%m-%d %H:%M:%S} UTC")
+        return self.manifest(number)
+
+    def _published(self, number: int) -> datetime:
+        found = time_of(self.manifest(number).created)
+        if found is None:
+            raise StoreError(f"{self}: version {number} does not say when it was published")
+        return found
+
+    def find_version(self, text: str) -> int:
+        """A version by its number, or the one that was the newest at a date or time.
+
+        One that did not become current stands for itself by its number alone.
+        """
+        if VERSION_NUMBER.fullmatch(text):
+            return int(text)
+        found = self._as_of(text)
+        if found is None:
+            raise UsageError(f"{text!r}: a version number or a date is expected, as in `dkge log`")
+        while isinstance(found, ModelManifest) and found.current.model != found.version:
+            found = self.manifest(found.version - 1)
+        return found.version
+
     def snapshot_manifest(self, number: int) -> SnapshotManifest:
         """The version of a snapshot."""
         manifest = self.manifest(number)
@@ -251,32 +286,43 @@ class Store:
         }
         return NamesEntry(newest={name: number}, runs=add_run(staging, known.runs, columns))
 
-    def find_snapshot(self, name: str) -> SnapshotManifest:
-        """A snapshot by its name, or by a version number; a name that is a number counts as a name.
+    def find_snapshot(self, name: str, by_date: bool = True) -> SnapshotManifest:
+        """A snapshot by its name, a version number or a date; a name that is a number or a date counts as a name.
 
-        A version that is not a snapshot stands for the one that was current at that version.
+        A version that is not a snapshot stands for the one that was current at that version. By a date it is the one
+        that was current then.
         """
         if found := self.snapshot_named(name):
             self._refuse_cleared(found.version)
             return found
         if number := self._numbered(name):
             return self.snapshot_manifest(self.manifest(number).current.snapshot)
+        if by_date and (found_then := self._as_of(name)):
+            return self.snapshot_manifest(found_then.current.snapshot)
+        raise self._no_snapshot(name)
+
+    def _no_snapshot(self, name: str) -> StoreError:
         newest = [manifest.snapshot.name for manifest in itertools.islice(self.snapshots(), 5)]
         known = ", ".join(reversed(newest))
-        raise StoreError(f"{self}: no snapshot {name!r}" + (f"; the newest are {known}" if known else ": it is empty"))
+        return StoreError(f"{self}: no snapshot {name!r}" + (f"; the newest are {known}" if known else ": it is empty"))
 
     def find_model(self, name: str | None = None) -> ModelManifest:
         """The current model, or the one at a version number; of a snapshot's name, the newest that was learnt from it.
 
-        If none was, the model that was current while that snapshot was.
+        If none was, the model that was current while that snapshot was. By a date it is the one that was current then.
         """
         if name is None:
             head = self.head()
             model = head.current.model if head else None
-        elif (number := self._numbered(name)) and self.snapshot_named(name) is None:
+        elif (named := self.snapshot_named(name)) is not None:
+            self._refuse_cleared(named.version)
+            model = self._newest_of(named.version)
+        elif number := self._numbered(name):
             model = self.state_at(number).model
+        elif then := self._as_of(name):
+            model = then.current.model
         else:
-            model = self._newest_of(self.find_snapshot(name).version)
+            raise self._no_snapshot(name)
         if model is None:
             said = "" if name is None else f" at {name!r}"
             raise StoreError(f"{self}: there is no model{said} yet; `dkge train {self}` learns one")
@@ -284,11 +330,13 @@ class Store:
 
     def _newest_of(self, snapshot: int) -> int | None:
         """The newest model that was learnt from a snapshot and took over, or else the newest that was current then."""
-        manifests = list(self._back_to(snapshot))
-        models = (m for m in manifests if isinstance(m, ModelManifest) and m.current.model == m.version)
-        learnt = (m.version for m in models if m.model.snapshot == snapshot)
-        current = (m.current.model for m in manifests if m.current.snapshot == snapshot)
-        return next(learnt, None) or next(current)
+        current = (m.current.model for m in self._back_to(snapshot) if m.current.snapshot == snapshot)
+        return self.learnt_from(snapshot) or next(current)
+
+    def learnt_from(self, snapshot: int) -> int | None:
+        """The newest model that was learnt from a snapshot and took over."""
+        models = (m for m in self._back_to(snapshot) if isinstance(m, ModelManifest) and m.current.model == m.version)
+        return next((m.version for m in models if m.model.snapshot == snapshot), None)
 
     def checksum(self, number: int) -> str:
         """What a child version names its parent by."""
@@ -299,7 +347,7 @@ class Store:
         return {
             "version": head.version + 1 if head else 1,
             "parent": self.checksum(head.version) if head else None,
-            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "created": datetime.fromtimestamp(self._clock(), UTC).isoformat(timespec="seconds"),
             "writer": secrets.token_hex(8),
             "seconds": seconds,
             "block_rows": head.block_rows if head else 0,

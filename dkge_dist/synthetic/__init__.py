@@ -5,7 +5,7 @@
     write_synth(PRESETS["imdb-13"], Path("movies"))
 
 `spec` says what to make; `world` has the hidden traits, `casting` draws triples from them, `nights` draws changes;
-`evolving` puts these together and `files` writes them.
+`evolving` puts these together, `names` names everybody for people, and `files` writes all of it.
 """
 
 from dkge_dist.synthetic.evolving import EvolvingGraph, Night

@@ -13,6 +13,7 @@ import numpy as np
 from dkge_dist.graph.labels import Labels
 from dkge_dist.synthetic.casting import draw_base
 from dkge_dist.synthetic.keys import union, unpack
+from dkge_dist.synthetic.names import name_bytes
 from dkge_dist.synthetic.nights import degrees, draw_additions, draw_deletions
 from dkge_dist.synthetic.spec import SynthSpec
 from dkge_dist.synthetic.world import PERSON, build_world
@@ -100,7 +101,19 @@ class EvolvingGraph:
 
     def labels(self, entities: Array) -> Labels:
         """The labels of local ids."""
-        text = self.label_bytes(entities)
-        length = np.count_nonzero(text, axis=1)
-        stop = np.cumsum(length, dtype=OFFSET)
-        return Labels(text[text != 0], stop - length, stop)
+        return _as_labels(self.label_bytes(entities))
+
+    def name_bytes(self, entities: Array) -> Array:
+        """Names for people to read, no two alike: uint8 rows with zeros to skip."""
+        return name_bytes(self._world.kind[entities], self._world.number[entities], self.spec.seed)
+
+    def names(self, entities: Array) -> Labels:
+        """The names of local ids."""
+        return _as_labels(self.name_bytes(entities))
+
+
+def _as_labels(text: Array) -> Labels:
+    """Rows of bytes without their zeros."""
+    length = np.count_nonzero(text, axis=1)
+    stop = np.cumsum(length, dtype=OFFSET)
+    return Labels(text[text != 0], stop - length, stop)

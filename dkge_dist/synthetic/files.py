@@ -1,4 +1,4 @@
-"""The synthetic graph as files. In: a `SynthSpec` and a folder. Out: a snapshot, and a change file a night.
+"""The synthetic graph as files. In: a `SynthSpec` and a folder. Out: a snapshot, a change file a night, and names.
 
 A file gets its name when it is complete: an interrupted run leaves no partial file.
 """
@@ -19,11 +19,14 @@ from dkge_dist.types import Array, Triples, UsageError
 
 Progress = Callable[[float, str], None]
 
+NAMES = "names.tsv"
+"""`label<TAB>name` lines of everybody in the snapshot or a night: labels stay keys, names are for people."""
+
 _CHUNK_LINES = 1 << 18
 
 
 def write_synth(spec: SynthSpec, out: Path, full: bool = False, progress: Progress | None = None) -> dict[str, Any]:
-    """Write `snapshot-000.tsv` and `night-001.changes`, ...; with `full` also the snapshot after each night."""
+    """Write `snapshot-000.tsv`, `night-001.changes`, ... and `names.tsv`; `full` adds the snapshot after each night."""
     report = progress or (lambda fraction, text: None)
     snapshots = [f"snapshot-{night:03}.tsv" for night in range(spec.nights + 1 if full else 1)]
     changes = [f"night-{night:03}.changes" for night in range(1, spec.nights + 1)]
@@ -34,7 +37,7 @@ def write_synth(spec: SynthSpec, out: Path, full: bool = False, progress: Progre
     files: list[str] = []
 
     def write(name: str, chunks: Iterator[Array]) -> None:
-        report((len(files) + 1) / (len(snapshots) + len(changes) + 1), f"writing {name}")
+        report((len(files) + 1) / (len(snapshots) + len(changes) + 2), f"writing {name}")
         _write_chunks(out / name, chunks)
         files.append(name)
 
@@ -43,6 +46,7 @@ def write_synth(spec: SynthSpec, out: Path, full: bool = False, progress: Progre
         write(name, _change_lines(graph, graph.advance()))
         if full:
             write(snapshots[graph.night], _snapshot_lines(graph))
+    write(NAMES, _name_lines(graph))
     report(1.0, f"wrote {len(files)} files")
     return {
         "entities": spec.entities,
@@ -86,6 +90,15 @@ def _change_lines(graph: EvolvingGraph, night: Night) -> Iterator[Array]:
     for sign, triples in (("+\t", night.added), ("-\t", night.deleted)):
         for start in range(0, triples.count, _CHUNK_LINES):
             yield _format(graph, triples.take(slice(start, start + _CHUNK_LINES)), sign)
+
+
+def _name_lines(graph: EvolvingGraph) -> Iterator[Array]:
+    """Everybody so far, also who is gone."""
+    for start in range(0, graph.kinds.size, _CHUNK_LINES):
+        entities = np.arange(start, min(start + _CHUNK_LINES, graph.kinds.size))
+        tab, end = _repeat("\t", entities.size), _repeat("\n", entities.size)
+        lines = np.column_stack([graph.label_bytes(entities), tab, graph.name_bytes(entities), end])
+        yield np.asarray(lines[lines != 0])
 
 
 def _format(graph: EvolvingGraph, triples: Triples, sign: str = "") -> Array:

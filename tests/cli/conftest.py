@@ -10,7 +10,7 @@ import pytest
 
 from dkge_dist import api
 from dkge_dist.cli.main import main
-from tests.cli.running import Ended, Run, dkge
+from tests.cli.running import Ended, Run, dkge, without_progress
 from tests.graphs import LEARN, dense, fresh_labels, write_changes, write_tsv
 
 
@@ -24,7 +24,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         with pytest.raises(SystemExit) as ended:
             main()
         stdout, stderr = capsys.readouterr()
-        return Ended(int(ended.value.code or 0), stdout, stderr)
+        return Ended(int(ended.value.code or 0), stdout, without_progress(stderr))
 
     return command
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -41,6 +42,13 @@ class Ended(NamedTuple):
 
 Run = Callable[..., Ended]
 
+PROGRESS = re.compile(r"^dkge \w+: \d+%.*\n", re.MULTILINE)
+
+
+def without_progress(stderr: str) -> str:
+    """Where a command takes longer than usual (a busy machine, kernels to compile) it tells how far it is."""
+    return PROGRESS.sub("", stderr)
+
 
 def dkge(*arguments: str | Path, env: dict[str, str] | None = None) -> Ended:
     """Run the command in a process of its own. Whatever happens, there is no traceback."""
@@ -54,7 +62,7 @@ def dkge(*arguments: str | Path, env: dict[str, str] | None = None) -> Ended:
         check=False,
     )
     assert "Traceback" not in done.stderr
-    return Ended(done.returncode, done.stdout, done.stderr)
+    return Ended(done.returncode, done.stdout, without_progress(done.stderr))
 
 
 def error_of(ended: Ended, code: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.cli.running import Ended, Run, dkge
+from tests.cli.running import Ended, Run, dkge, error_of
 from tests.graphs import lines, movies
 
 NIGHT_KEYS = {
@@ -19,7 +19,7 @@ def test_synth_reports_what_it_wrote(synthesised: tuple[Path, Ended]) -> None:
     assert ended.stderr == ""
     report = ended.json
     assert (report["entities"], report["nights"], report["seed"], report["relations"]) == (800, 2, 4, 14)
-    assert report["files"] == ["snapshot-000.tsv", "night-001.changes", "night-002.changes"]
+    assert report["files"] == ["snapshot-000.tsv", "night-001.changes", "night-002.changes", "names.tsv"]
     assert sorted(path.name for path in out.iterdir()) == sorted(report["files"])
     assert (out / "snapshot-000.tsv").read_bytes().count(b"\n") == report["triples"]
 
@@ -51,6 +51,18 @@ def test_diff_counts_and_writes_the_change(store: Path, tmp_path: Path) -> None:
     written = out.read_text().splitlines()
     assert sum(line.startswith("+\t") for line in written) == report["added"]
     assert sum(line.startswith("-\t") for line in written) == report["deleted"]
+
+
+def test_diff_of_answers(updated: tuple[Path, Ended], store: Path, run: Run) -> None:
+    ended = run("diff", updated[0], "base", "night1", "--answers", "--affected", "--examples", "2", "--json")
+    assert (ended.code, ended.stderr) == (0, "")
+    answers = ended.json["answers"]
+    assert answers["models"] == [2, 4]
+    assert len(answers["examples"]) == min(2, answers["differ"])
+    assert all(line["before"] != line["after"] for line in answers["examples"])
+    assert len(ended.json["affected_entity_examples"]) == 2
+    error = error_of(run("diff", store, "1", "2", "--answers", "--json"), 1)
+    assert "no model was learnt from snapshot 'snapshot-000'" in error
 
 
 def test_diff_as_text(store: Path, run: Run) -> None:

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from dkge_dist import api
+from dkge_dist.cli.render import format_share
 from tests.cli.running import Ended, Run, dkge, error_of
 from tests.graphs import head
 
@@ -26,10 +27,11 @@ def test_log_lists_the_versions(store: Path, run: Run) -> None:
     assert api.log(store) == ended.json
     shown = run("log", store)
     assert shown.code == 0
-    assert [line.split()[:3] for line in shown.stdout.splitlines()[1:]] == [
-        ["1", "snapshot", "snapshot-000"],
-        ["2", "snapshot", "night-001"],
-        ["3", "snapshot", "night-002"],
+    times = [f"{version['created'][:10]} {version['created'][11:16]}" for version in versions]
+    assert [" ".join(line.split()[:5]) for line in shown.stdout.splitlines()[1:]] == [
+        f"1 {times[0]} snapshot snapshot-000",
+        f"2 {times[1]} snapshot night-001",
+        f"3 {times[2]} snapshot night-002",
     ]
 
 
@@ -38,7 +40,21 @@ def test_log_has_the_fidelity_of_online_updates(updated: tuple[Path, Ended], run
     versions = dkge("log", store, "--json").json["versions"]
     assert [version.get("fidelity") for version in versions] == [None, None, None, update.json["fidelity"]]
     added = update.json["fidelity"]["added_emerging"]["with_evidence"]["mrr"]
-    assert f" {added:.2f} " in run("log", store).stdout.splitlines()[4]
+    assert f" {format_share(added)} " in run("log", store).stdout.splitlines()[4]
+
+
+def test_versions_by_date(updated: tuple[Path, Ended], tmp_path: Path, run: Run) -> None:
+    store = Path(shutil.copytree(updated[0], tmp_path / "store"))
+    label = api.diff(store, "1", "3", examples=1)["added_examples"][0]
+    asked = run("answer", store, label[0], label[1], "--as-of", "2999-01-01", "--json")
+    assert (asked.code, asked.json["version"]) == (0, 4)
+    created = head(store).created
+    assert run("evaluate", store, "--as-of", created[:16], "--json").json["version"] == 4
+    error = error_of(run("evaluate", store, "--as-of", "1999-01-01", "--json"), 1)
+    assert error.startswith(f"{store}: nothing was published by 1999-01-01; version 1 is of 2")
+    assert "'2026-13-01' is no date" in error_of(run("diff", store, "2026-13-01", "3", "--json"), 2)
+    ended = run("rollback", store, created[:10], "--json")
+    assert (ended.json["to"], ended.json["model"]) == (4, 4)
 
 
 def test_check_of_a_sound_store(store: Path) -> None:

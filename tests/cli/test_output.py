@@ -12,7 +12,15 @@ from typing import Any
 
 import pytest
 
-from dkge_dist.cli.output import emit, print_json, print_table, progress_bar, stop_requested
+from dkge_dist.cli.output import (
+    ProgressLines,
+    emit,
+    format_duration,
+    print_json,
+    print_table,
+    progress_bar,
+    stop_requested,
+)
 
 
 class TestTable:
@@ -86,10 +94,22 @@ class Terminal(io.StringIO):
         return True
 
 
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 class TestProgress:
-    def test_no_bar_without_a_terminal(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_short_commands_say_nothing(self, capsys: pytest.CaptureFixture[str]) -> None:
         with progress_bar("train") as progress:
-            assert progress is None
+            assert progress is not None
+            progress(0.5, "epoch 3")
+            progress(1.0, "writing")
         assert capsys.readouterr() == ("", "")
 
     def test_bar_on_a_terminal_shows_the_step_on_stderr(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,12 +122,59 @@ class TestProgress:
         assert "train: epoch 3" in terminal.getvalue()
         assert "50%" in terminal.getvalue()
 
-    def test_no_bar_beside_json(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_quiet_is_quiet(self, monkeypatch: pytest.MonkeyPatch) -> None:
         terminal = Terminal()
         monkeypatch.setattr(sys, "stderr", terminal)
-        with progress_bar("train", as_json=True) as progress:
+        with progress_bar("train", quiet=True) as progress:
             assert progress is None
         assert terminal.getvalue() == ""
+
+    def lines(self, steps: list[tuple[float, float, str]], capsys: pytest.CaptureFixture[str]) -> list[str]:
+        """What is told of (second, share, text)."""
+        clock = Clock()
+        told = ProgressLines("job", clock)
+        for second, share, text in steps:
+            clock.now = 100 + second
+            told(share, text)
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert all(line.startswith("dkge job: ") for line in err.splitlines())
+        return [line.removeprefix("dkge job: ") for line in err.splitlines()]
+
+    def test_a_line_every_ten_seconds(self, capsys: pytest.CaptureFixture[str]) -> None:
+        steps = [(float(second), second / 100, "reading") for second in range(35)]
+        assert self.lines(steps, capsys) == [
+            "10%, 90 s left: reading",
+            "20%, 80 s left: reading",
+            "30%, 70 s left: reading",
+        ]
+
+    def test_long_epochs_are_told_when_they_end(self, capsys: pytest.CaptureFixture[str]) -> None:
+        """With what the last batch of the epoch said."""
+        batches = [
+            (25.0 * number, number / 40, f"epoch {number // 10 + 1}/4, batch {number % 10}") for number in range(25)
+        ]
+        assert self.lines(batches, capsys) == [
+            "22%, 14 min left: epoch 1/4, batch 9",
+            "48%, 9 min left: epoch 2/4, batch 9",
+        ]
+
+    def test_short_epochs_are_told_every_ten_seconds(self, capsys: pytest.CaptureFixture[str]) -> None:
+        epochs = [(4.0 * number, number / 10, f"epoch {number}/10") for number in range(1, 8)]
+        # The end of epoch 2 is seen at 12 s, that of epoch 5 at 24 s.
+        assert [line.split(": ")[1] for line in self.lines(epochs, capsys)] == ["epoch 2/10", "epoch 5/10"]
+
+    def test_a_second_step_has_its_own_time(self, capsys: pytest.CaptureFixture[str]) -> None:
+        steps = [(0.0, 0.0, "a"), (11.0, 1.0, "a"), (12.0, 0.0, "b"), (32.0, 0.5, "b"), (50.0, 0.5, "c")]
+        assert self.lines(steps, capsys) == ["100%: a", "50%, 20 s left: b", "50%, 38 s left: c"]
+
+    def test_no_time_left_before_anything_is_done(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert self.lines([(0.0, 0.3, "resumed"), (11.0, 0.3, "resumed")], capsys) == ["30%: resumed"]
+
+
+@pytest.mark.parametrize(("seconds", "text"), [(3.4, "3 s"), (99.0, "99 s"), (130.0, "2 min"), (7300.0, "2 h")])
+def test_durations_have_the_unit_that_fits(seconds: float, text: str) -> None:
+    assert format_duration(seconds) == text
 
 
 class TestStop:

@@ -268,6 +268,35 @@ def test_diff_shows_counts_examples_and_the_file(capsys: Shown) -> None:
     ]
 
 
+def test_diff_names_who_is_affected_and_whose_answers_changed(capsys: Shown) -> None:
+    answers = {"before": [{"entity": "x", "known": True, "score": 1.0}], "after": [{"entity": "y z", "known": False}]}
+    report = {
+        "from": "one", "to": "two", "added": 7, "affected_seconds": 1.5,
+        "affected_entity_examples": [{"entity": "a", "changed_triples": 1200, "context_changed": True}],
+        "affected_relation_examples": [{"relation": "r", "changed_triples": 0, "context_changed": False}],
+        "answers": {
+            "models": [2, 4], "questions": 1000, "asked": 200, "differ": 150,
+            "examples": [{"head": "a", "relation": "r", **answers}, {"tail": "b", "relation": "r", **answers}],
+        },
+    }  # fmt: skip
+    render.render_diff(report)
+    assert capsys.readouterr().out.splitlines() == [
+        "one -> two",
+        "  added                                 7",
+        "affected entities, those in most changed triples first",
+        "  a  (1,200 changed triples, context changed)",
+        "affected relations, those in most changed triples first",
+        "  r  (0 changed triples)",
+        "200 of 1,000 questions of changed triples, by the models of version 2 and 4: 150 have other best answers",
+        "  a\tr\t?",
+        "    before  x (known)",
+        "    after   y z",
+        "  ?\tr\tb",
+        "    before  x (known)",
+        "    after   y z",
+    ]
+
+
 def test_log_shows_metrics_fidelity_and_reasons_of_models(capsys: Shown) -> None:
     changes = {"added": 17_472, "deleted": 18_405, "emerging_entities": 3_000, "removed_entities": 1_040}
     fidelity = {
@@ -277,7 +306,8 @@ def test_log_shows_metrics_fidelity_and_reasons_of_models(capsys: Shown) -> None
         "sampled": True,
     }
     versions = [
-        {"version": 1, "kind": "snapshot", "name": "2026-01-31", "parent": None, **changes, "seconds": 9.0},
+        {"version": 1, "kind": "snapshot", "name": "2026-01-31", "parent": None, **changes, "seconds": 9.0,
+         "created": "2026-01-31T03:05:59+00:00"},
         {
             "version": 2, "kind": "model", "name": "2026-01-31", "parent": 1, "metrics": METRICS,
             "why": "every 2 nights", "seconds": 1234.5,
@@ -285,22 +315,46 @@ def test_log_shows_metrics_fidelity_and_reasons_of_models(capsys: Shown) -> None
         {
             "version": 3, "kind": "model", "name": "2026-02-01", "parent": 2, **changes, "affected_entities": 12_345,
             "shards_touched": 4, "metrics": METRICS, "fidelity": fidelity, "seconds": 12.25,
+            "created": "2026-02-01T05:05:59+02:00",
         },
         {"version": 4, "kind": "rollback", "name": "2026-01-31", "parent": 2, "seconds": 0.0},
     ]  # fmt: skip
     render.render_log({"versions": versions})
     shown = capsys.readouterr().out
     columns, *lines = shown.splitlines()
-    assert columns.split() == list(render.LOG_COLUMNS)
+    assert columns.split() == " ".join(render.LOG_COLUMNS).split()
     assert [" ".join(line.split()) for line in lines] == [
-        "1 snapshot 2026-01-31 - +17,472 -18,405 +3,000 -1,040 - - 9.00 - -",
-        "2 model 2026-01-31 1 - - - - 1,234.50 0.500 -",
-        "3 model 2026-02-01 2 +17,472 -18,405 +3,000 -1,040 12,345 4 12.25 0.500 0.75 - 0.12",
-        "4 rollback 2026-01-31 2 - - - - 0.00 - -",
-        "mrr: of validation triples; fidelity: of added ones (all existed, some emerged) and deleted ones, sampled",
+        "1 2026-01-31 03:05 snapshot 2026-01-31 +17,472 -18,405 - 9.0 - -",
+        "2 - model 2026-01-31 - - 1,234.5 .500 -",
+        "3 2026-02-01 03:05 model 2026-02-01 +17,472 -18,405 12,345 12.2 .500 .75 - .12",
+        "4 - rollback 2026-01-31 - - 0.0 - -",
+        "mrr: of validation triples; fidelity: mrr of added triples (all existed, some emerged), of deleted ones",
         "version 2 was trained from scratch: every 2 nights",
+        "version 4 went back to version 2",
     ]
-    assert max(map(len, lines)) <= 120
+    assert max(map(len, [columns, *lines[:4]])) <= 100
+
+
+def test_log_fits_100_columns_whatever_the_names_are(capsys: Shown) -> None:
+    """Names give way: what they end with is shown."""
+    change = {
+        "added": 17_472,
+        "deleted": 18_405,
+        "affected_entities": 1_012_345,
+        "created": "2026-02-01T03:05:59+00:00",
+    }
+    found = {"triples": 9, "vectors": {"mrr": 1.0}}
+    fidelity = {"added_existing": found, "added_emerging": found, "deleted": found}
+    version = {
+        "kind": "snapshot", **change, "seconds": 12_345.6, "metrics": METRICS, "fidelity": fidelity,
+    }  # fmt: skip
+    names = ["a-long-name-of-a-source-of-2026-02-01", "short"]
+    render.render_log({"versions": [{**version, "version": 12_345, "name": name} for name in names]})
+    _, *lines = capsys.readouterr().out.splitlines()
+    assert [len(line) for line in lines] == [100, 100]
+    assert "2026-02-01 03:05  snapshot  …" in lines[0] and "-02-01  +17,472 -18,405" in lines[0]
+    assert "snapshot  short " in lines[1]
+    assert lines[1].endswith("12,345.6  .500  1.0 1.0 1.0")
 
 
 def test_log_of_snapshots_alone_explains_no_metrics(capsys: Shown) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dkge_dist.evaluation import link_prediction
 from dkge_dist.evaluation.link_prediction import (
     PROTOCOLS,
     JointEmbedding,
     Ranks,
-    find_evidence,
     known_triples,
     metrics,
     rank,
@@ -102,8 +104,12 @@ def test_ranks_with_evidence_equal_scoring_everything(graph: RandomGraph, bounds
     joint = embedding(*vectors, alive)
     evidence = rounded(graph.triples, graph.rows, graph.relations, bounds, seed)
     triples = to_triples(asked)
-    both = rank_by_protocol(joint, triples, splits, find_evidence(evidence, triples))  # type: ignore[arg-type]
-    by_vectors = rank_by_protocol(joint, triples, splits)  # type: ignore[arg-type]
+    told: list[float] = []
+    with mock.patch.object(link_prediction, "TRIPLES_AT_ONCE", 3):
+        both = rank_by_protocol(joint, triples, splits, evidence, told.append)  # type: ignore[arg-type]
+        by_vectors = rank_by_protocol(joint, triples, splits)  # type: ignore[arg-type]
+    assert told == [min(1.0, 3 * part / len(asked)) for part in range(1, len(told) + 1)]
+    assert told[-1] == 1.0
     for protocol in PROTOCOLS:
         known = {*parts[0], *(parts[1] + parts[2] if protocol == "filtered" else ())}
         expected = dense_ranks(vectors, asked, known, alive.tolist(), evidence)

@@ -63,6 +63,22 @@ def test_affected_objects_are_those_that_an_update_plans(two: Path) -> None:
     literal = dkge_dist.update(two, plan=True, settings=["online.affected_by=context"])
     assert report["context_changed_entities"] == literal["affected_entities"]
     assert report["context_changed_relations"] == literal["affected_relations"]
+    assert report["affected_entity_examples"] == report["affected_relation_examples"] == []
+
+
+def test_affected_objects_by_name_those_in_most_changed_triples_first(two: Path) -> None:
+    report = diff(Store.open(two), "base", "night", None, 999, load_settings(None, ["threads=1"]))
+    triples = report["added_examples"] + report["deleted_examples"]
+    for noun, ends in (("entity", lambda h, r, t: {h, t}), ("relation", lambda h, r, t: {r})):
+        plural = "entities" if noun == "entity" else "relations"
+        found = report[f"affected_{noun}_examples"]
+        assert len(found) == len({line[noun] for line in found}) == report[f"affected_{plural}"]
+        assert sum(line["context_changed"] for line in found) == report[f"context_changed_{plural}"]
+        counts = [line["changed_triples"] for line in found]
+        assert counts == [sum(line[noun] in ends(*triple) for triple in triples) for line in found]
+        assert counts == sorted(counts, reverse=True)
+    few = diff(Store.open(two), "base", "night", None, 2, load_settings(None, ["threads=1"]))
+    assert few["affected_entity_examples"] == report["affected_entity_examples"][:2]
 
 
 def test_a_change_file_leads_from_one_to_the_other(two: Path, tmp_path: Path) -> None:

@@ -87,7 +87,10 @@ def test_triples_that_are_in_train_too_are_counted_and_left_out(tmp_path: Path) 
 def test_all_held_out_splits_of_vectors_that_are_open(store: Path) -> None:
     opened = open_model(Store.open(store))
     with open_embedding(opened, LocalRuntime()) as embedding:
-        reports = evaluate_splits(opened, embedding, open_evidence(opened))
+        heard: list[tuple[float, str]] = []
+        reports = evaluate_splits(opened, embedding, open_evidence(opened), lambda *told: heard.append(told))
+        sizes = [opened.snapshot.triples(split).count for split in (Split.VALID, Split.TEST)]
+        assert heard == [(share, f"ranking {count} triples") for count in sizes for share in (0.5, 1.0)]
     assert list(reports) == ["valid", "test"]
     for split, report in reports.items():
         with open_session(Store.open(store), LocalRuntime()) as session:

@@ -10,6 +10,7 @@ import pytest
 
 import dkge_dist
 from dkge_dist.jobs import nightly as job
+from dkge_dist.jobs.nightly import bare
 from dkge_dist.store.store import Store
 from dkge_dist.types import DkgeError, UsageError
 from tests.graphs import assert_sound, listing
@@ -47,9 +48,11 @@ def test_a_night_is_ingested_learnt_and_evaluated(store: Path, source: Path) -> 
         "ingest", "update", "evaluate", "decision", "drift", "version", "unchanged", "seconds", "headline",
     }  # fmt: skip
     before, now = (model_of(store, version).model.metrics["mrr"] for version in (2, 4))
-    said = f"night: +{len(ADDED)} −4 learnt in {report['update']['learn_seconds']:.1f} s; added facts believed "
+    said = (
+        f"night: +{len(ADDED)} −4 learnt in {bare(report['update']['learn_seconds'], '.1f')} s; added facts believed "
+    )
     assert report["headline"].startswith(said)
-    assert report["headline"].endswith(f", MRR {now:.3f} ({now - before:+.3f})")
+    assert report["headline"].endswith(f", MRR {bare(now, '.3f')} ({bare(now - before, '+.3f')})")
     assert report["drift"] == {"since": 2, "mrr_drop": None, "added_mrr": None, "due": None}, "too few triples"
     assert report["ingest"]["added"] == len(ADDED)
     assert report["update"]["emerging_entities"] == 2

@@ -83,10 +83,12 @@ def test_a_sound_store(sound: Path) -> None:
     assert listing(sound) == before
 
 
-def test_progress_is_heard(sound: Path) -> None:
+def test_progress_is_heard_of_every_part(sound: Path) -> None:
     heard: list[float] = []
-    api.check(sound, progress=lambda done, text: heard.append(done))
-    assert heard == [0.25, 0.5, 0.75, 1.0]
+    report = api.check(sound, progress=lambda done, text: heard.append(done))
+    assert heard == sorted(heard)
+    assert set(heard) == {0.0, 0.25, 0.5, 0.75, 1.0}
+    assert len(heard) == report["parts"] + report["versions"]
 
 
 def test_one_flipped_bit_in_any_file_is_found_and_named(store: Path) -> None:

@@ -38,8 +38,11 @@ class TestClear:
         assert report["dry_run"] is True
         assert report["version"] is None
         told = {key: report[key] for key in ("cleared_versions", "parts", "bytes", "folders")}
-        done = api.gc(store, keep=1, grace_hours=0)
+        heard: list[float] = []
+        done = api.gc(store, keep=1, grace_hours=0, progress=lambda share, text: heard.append(share))
         assert {key: done[key] for key in told} == told
+        assert heard == sorted(heard) and heard[-1] == 1.0
+        assert len(heard) == done["parts"] + done["folders"]
         assert told["cleared_versions"] == [2, 4]
         assert told["parts"] > 0
 

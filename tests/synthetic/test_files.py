@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dkge_dist.synthetic import RELATIONS, EvolvingGraph, write_synth
@@ -51,7 +52,10 @@ def test_files_hold_what_the_arrays_hold(tmp_path: Path, monkeypatch: pytest.Mon
         "files": counts["files"],
     }
     assert sorted(counts["files"]) == sorted(path.name for path in (tmp_path / "out").iterdir())
-    assert len(counts["files"]) == 11
+    assert len(counts["files"]) == 12
+    everybody = np.arange(graph.kinds.size)
+    expected = set(zip(graph.labels(everybody), graph.names(everybody), strict=True))
+    assert set(read_lines(tmp_path / "out/names.tsv", 2)) == expected
     fractions = [done for done, _ in seen]
     assert fractions == sorted(fractions) and fractions[0] == 0.0 and fractions[-1] == 1.0
 
@@ -60,7 +64,7 @@ def test_same_seed_same_files(tmp_path: Path) -> None:
     for name in ("first", "second"):
         write_synth(DEMO, tmp_path / name)
     names = sorted(path.name for path in (tmp_path / "first").iterdir())
-    assert names == [*(f"night-{night:03}.changes" for night in range(1, 6)), "snapshot-000.tsv"]
+    assert names == ["names.tsv", *(f"night-{night:03}.changes" for night in range(1, 6)), "snapshot-000.tsv"]
     for name in names:
         assert (tmp_path / "first" / name).read_bytes() == (tmp_path / "second" / name).read_bytes()
 
@@ -86,3 +90,12 @@ def test_second_run_replaces_files_but_mixes_none(tmp_path: Path) -> None:
     write_synth(DEMO.resized(seed=1), tmp_path)
     with pytest.raises(UsageError, match=r"night-003\.changes"):
         write_synth(DEMO.resized(nights=2), tmp_path)
+
+
+def test_names_have_every_label_of_all_files(tmp_path: Path) -> None:
+    write_synth(DEMO, tmp_path)
+    named = {label for label, _ in read_lines(tmp_path / "names.tsv", 2)}
+    triples = read_lines(tmp_path / "snapshot-000.tsv", 3)
+    for path in tmp_path.glob("night-*.changes"):
+        triples += [line[1:] for line in read_lines(path, 4)]
+    assert named == {label for head, _, tail in triples for label in (head, tail)}
