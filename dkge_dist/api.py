@@ -5,9 +5,9 @@ The module of a job is imported when it runs: nobody waits for torch to see a lo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dkge_dist.config import load_settings, settings_of_model
 from dkge_dist.jobs.report import CallbackMonitor, PathLike, ProgressCallback, Report, StopCallback
@@ -42,31 +42,43 @@ def synth(
 
 def ingest(
     store: PathLike,
-    source: PathLike,
+    source: Any,
     *,
     format: str = "auto",
+    columns: str | Sequence[str | int] | None = None,
     name: str | None = None,
     valid: int | None = None,
     test: int | None = None,
     force: bool = False,
+    strict: bool = False,
     max_bad_lines: int = 0,
     onto: str | None = None,
     released_after: int | None = None,
     key: Literal["id", "name"] = "id",
     literals: bool = True,
+    nodelist: Sequence[str | int] | None = None,
+    relation: str | None = None,
     progress: ProgressCallback | None = None,
 ) -> Report:
     """Make the next snapshot of `store` out of `source`; on any error the store is as before.
 
-    With `onto` (a name or version number) it is refused unless that snapshot is current.
+    `source` is a path, a pattern, several of them, a table (pandas, polars, pyarrow), an iterable of (head, relation,
+    tail), a networkx graph, or a scipy adjacency matrix with the labels of its rows in `nodelist`; `relation` names
+    edges that have no name. `columns` are head, relation and tail of a table, as names or numbers from 1 on.
+    `valid` and `test` triples are held out; by default about 1% of a first snapshot, and what its parent holds out of a
+    later one. `strict` refuses new labels that look like a known one misspelt. With `onto` (a name or version number)
+    it is refused unless that snapshot is current.
     """
     from dkge_dist.graph.holdout import HeldOut
-    from dkge_dist.graph.sources.detect import SourceOptions, open_source
+    from dkge_dist.graph.sources.columns import parse_columns
+    from dkge_dist.graph.sources.detect import SourceOptions
+    from dkge_dist.graph.sources.several import open_given
     from dkge_dist.jobs import ingest as job
     from dkge_dist.store.ingest import IngestOptions
 
-    reader = open_source(Path(source), format, SourceOptions(released_after, key, literals))
-    options = IngestOptions(name, HeldOut(valid, test), force, max_bad_lines, onto)
+    source_options = SourceOptions(released_after, key, literals, parse_columns(columns))
+    reader = open_given(source, format, source_options, nodelist, relation)
+    options = IngestOptions(name, HeldOut(valid, test), force, max_bad_lines, onto, strict)
     return job.ingest(Store.open_or_new(store), reader, options, progress)[0]
 
 
@@ -134,13 +146,15 @@ def update(
 
 def nightly(
     store: PathLike,
-    source: PathLike,
+    source: Any,
     *,
     format: str = "auto",
+    columns: str | Sequence[str | int] | None = None,
     name: str | None = None,
     valid: int | None = None,
     test: int | None = None,
     force: bool = False,
+    strict: bool = False,
     max_bad_lines: int = 0,
     onto: str | None = None,
     since_version: str | None = None,
@@ -153,14 +167,17 @@ def nightly(
     progress: ProgressCallback | None = None,
     stop: StopCallback | None = None,
 ) -> Report:
-    """Ingest a night, learn it online (and from scratch, if the drift policy says so), and evaluate.
+    """Ingest a night (`source` and its options as for `ingest`), learn it online (and from scratch, if the drift policy
+    says so), and evaluate.
 
     Idempotent: what was done already is not done again, so a night that failed half-way is simply run again. With
     `onto` it is refused unless that snapshot is current before it. With `since_version` what is learnt online starts
     from the model of that version, over all nights since.
     """
     from dkge_dist.graph.holdout import HeldOut
-    from dkge_dist.graph.sources.detect import SourceOptions, open_source
+    from dkge_dist.graph.sources.columns import parse_columns
+    from dkge_dist.graph.sources.detect import SourceOptions
+    from dkge_dist.graph.sources.several import open_given
     from dkge_dist.jobs import nightly as job
     from dkge_dist.store.ingest import IngestOptions
 
@@ -168,8 +185,8 @@ def nightly(
     return job.nightly(
         Store.open_or_new(store),
         runtime,
-        open_source(Path(source), format, SourceOptions()),
-        IngestOptions(name, HeldOut(valid, test), force, max_bad_lines, onto),
+        open_given(source, format, SourceOptions(columns=parse_columns(columns))),
+        IngestOptions(name, HeldOut(valid, test), force, max_bad_lines, onto, strict),
         job.LearnOptions(_path(config), list(settings), since_version),
         CallbackMonitor(progress, stop),
     )

@@ -18,7 +18,16 @@ from dkge_dist.graph.holdout import HeldOut
 from dkge_dist.graph.snapshot import Base, Snapshot
 from dkge_dist.graph.source_diff import diff_of_changes, diff_of_snapshot, diff_of_splits
 from dkge_dist.graph.sources.base import Rejects, Source, SourceError
-from dkge_dist.store.guards import Draft, Names, refuse_other_parent, refuse_suspicious
+from dkge_dist.store.guards import (
+    Draft,
+    Misspellings,
+    Names,
+    first_may_be_header,
+    misspellings,
+    refuse_misspellings,
+    refuse_other_parent,
+    refuse_suspicious,
+)
 from dkge_dist.store.manifest import BaseEntry, CurrentEntry, SegmentEntry, SnapshotEntry, SnapshotManifest
 from dkge_dist.store.parts import save_base, save_change, save_segment
 from dkge_dist.store.storage import Staging
@@ -30,6 +39,7 @@ from dkge_dist.types import Split, UsageError
 FOLD_AFTER_NIGHTS = 32
 FOLD_AT_SHARE = 0.25
 MAX_NAME_LENGTH = 200
+HEADER_NOTICE = "first lines that may be a header (name its --columns)"
 
 
 @dataclass(frozen=True)
@@ -44,6 +54,7 @@ class IngestOptions:
     force: bool = False
     max_bad_lines: int = 0
     onto: str | None = None
+    strict: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,7 +62,8 @@ class Ingested:
     """What an ingest did. `unchanged`: the store held just this already and no version was made.
 
     `before` and `snapshot` are the current snapshot before and after it, `names` entities and relations as the store
-    now has them: an update needs nothing from disk. `rejects` says where the refused lines are.
+    now has them: an update needs nothing from disk. `rejects` says where the refused lines are, `held_out_by_default`
+    that nobody said what to hold out, `misspellings` which new labels look like known ones.
     """
 
     manifest: SnapshotManifest
@@ -64,6 +76,8 @@ class Ingested:
     counts: dict[str, int]
     bytes_written: int = 0
     rejects: str | None = None
+    held_out_by_default: bool = False
+    misspellings: Misspellings = field(default_factory=Misspellings)
 
 
 def ingest(
@@ -83,7 +97,8 @@ def ingest(
         refuse_suspicious(draft, store)
     diff, lines = draft.change.diff, draft.encoded.count
     content = content_after(draft.current.snapshot.content if draft.current else EMPTY_CONTENT, diff, *draft.names)
-    counts = dict(draft.change.counts + source.counts + Counter(bad_lines=len(rejects.lines)))
+    noticed = Counter({"bad_lines": len(rejects.lines), HEADER_NOTICE: int(first_may_be_header(draft))})
+    counts = dict(draft.change.counts + source.counts + noticed)
     known = _already_there(store, draft.current, options.name, content)
     if known is not None:
         kept = _save_rejects(store, known.version, rejects)
@@ -92,6 +107,9 @@ def ingest(
         return Ingested(known, Diff.none(), draft.before, draft.before, names, True, lines, counts, rejects=kept)
     if options.onto is not None:
         refuse_other_parent(draft, store, options.onto)
+    misspelt = misspellings(draft)
+    if options.strict:
+        refuse_misspellings(draft, misspelt)
 
     # The version follows the head that was read: if another writer has published since, the number is taken.
     version = draft.head.version + 1 if draft.head else 1
@@ -115,7 +133,10 @@ def ingest(
         manifest = SnapshotManifest(**{**following, **brought}, current=_current(draft, version), snapshot=entry)
         store.publish(manifest)
     kept = _save_rejects(store, manifest.version, rejects)
-    return Ingested(manifest, diff, draft.before, snapshot, names, False, lines, counts, staging.written, kept)
+    by_default = draft.head is None and not source.brings_splits and options.held_out == HeldOut()
+    return Ingested(
+        manifest, diff, draft.before, snapshot, names, False, lines, counts, staging.written, kept, by_default, misspelt
+    )
 
 
 def _read(
@@ -172,6 +193,8 @@ def _check_usage(source: Source, options: IngestOptions) -> None:
     wanted = [count for count in (options.held_out.valid, options.held_out.test) if count is not None]
     if any(count < 0 for count in wanted):
         raise UsageError("--valid and --test take a number of triples, not a negative one")
+    if options.force and options.strict:
+        raise UsageError("--force takes what looks wrong and --strict refuses it: say one of them")
     if source.brings_splits and wanted:
         raise UsageError(f"{source.path} brings its own splits: --valid and --test do not go with it")
 
