@@ -23,7 +23,8 @@ from dkge_dist.graph.sources.ntriples import NAMED_GRAPHS, batch_of_statements, 
 BATCH_TRIPLES = 100_000
 READ_BYTES = 1 << 18
 NUMBERED = "anonymous"
-_GIVEN_BY_PARSER = re.compile(r"[a-f][0-9a-f]{31}")
+# 128 random bits in hexadecimal digits without leading zeros, hence rarely a few less than 32 digits.
+_GIVEN_BY_PARSER = re.compile(r"[a-f][0-9a-f]{19,31}")
 _NUMBERED = re.compile(NUMBERED + r"[0-9]+")
 
 _ENTITY = b"<!ENTITY"
@@ -39,6 +40,8 @@ class RdfDocumentSource(Source):
     def __init__(self, path: Path, literals: bool = True) -> None:
         super().__init__(path)
         self.literals = literals
+        self.numbered: dict[str, BlankNode] = {}
+        """Nodes without a name, by the one that the parser gave them; shared by files that are read as one source."""
         self.bytes_total = path.stat().st_size if path.exists() else 0
 
     def batches(self, rejects: Rejects) -> Iterator[TripleBatch]:
@@ -54,14 +57,12 @@ class RdfDocumentSource(Source):
                 yield batch
 
     def _quads(self) -> Iterator[Quad]:
-        numbers: dict[str, BlankNode] = {}
         stream = io.BufferedReader(_Stream(self._blocks()), READ_BYTES)
         try:
             for quad in parse(stream, format=self.syntax):
                 subject, term = quad.subject, quad.object
                 if isinstance(subject, BlankNode) or isinstance(term, BlankNode):
-                    ends = (self._named(node, numbers) for node in (subject, term))
-                    quad = Quad(next(ends), quad.predicate, next(ends), quad.graph_name)
+                    quad = Quad(self._named(subject), quad.predicate, self._named(term), quad.graph_name)
                 yield quad
         except SyntaxError as error:
             place = f":{error.lineno}" if error.lineno else ""
@@ -72,11 +73,11 @@ class RdfDocumentSource(Source):
     def _blocks(self) -> Iterator[bytes]:
         return read_blocks(self.path, self)
 
-    def _named(self, node: Any, numbers: dict[str, BlankNode]) -> Any:
+    def _named(self, node: Any) -> Any:
         if not isinstance(node, BlankNode):
             return node
         if _GIVEN_BY_PARSER.fullmatch(node.value):
-            return numbers.setdefault(node.value, BlankNode(f"{NUMBERED}{len(numbers) + 1}"))
+            return self.numbered.setdefault(node.value, BlankNode(f"{NUMBERED}{len(self.numbered) + 1}"))
         if _NUMBERED.fullmatch(node.value):
             raise SourceError(f"{self.path}: the blank node {node} is named as those are that have no name; rename it")
         return node

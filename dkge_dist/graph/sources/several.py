@@ -71,9 +71,20 @@ def open_paths(words: Sequence[str | os.PathLike[str]], format: str, options: So
                 f"{source.path}: is {source.format}, but {sources[0].path} is {sources[0].format}: "
                 "several files are of one format"
             )
+    if sources[0].format in ("turtle", "trig", "rdfxml"):
+        _share_numbers(sources)
     if splits and isinstance(sources[0], SplitFilesSource):
         return type(sources[0])(paths[0].parent, splits, options.columns)  # type: ignore[call-arg]
     return SeveralFiles(sources)
+
+
+def _share_numbers(sources: list[Source]) -> None:
+    """Nodes without a name are different ones in every file."""
+    from dkge_dist.graph.sources.rdf import RdfDocumentSource
+
+    documents = [source for source in sources if isinstance(source, RdfDocumentSource)]
+    for document in documents:
+        document.numbered = documents[0].numbered
 
 
 def _matching(word: str) -> list[Path]:

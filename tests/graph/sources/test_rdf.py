@@ -57,6 +57,9 @@ def test_nodes_without_a_name_are_numbered_by_the_file(tmp_path: Path) -> None:
         "<http://x/a>", "<http://x/b>", "<http://x/c>", "_:anonymous1", "_:anonymous2"
     }  # fmt: skip
     assert triples(TurtleSource(path)) == found
+    many = written(tmp_path / "many.ttl", PREFIX + "x:a x:p [] .\n" * 5000)
+    tails = [tail for _, _, tail in triples(TurtleSource(many))]
+    assert tails == [f"_:anonymous{number}" for number in range(1, 5001)], "also those that the parser names shortly"
     own = TurtleSource(written(tmp_path / "own.ttl", PREFIX + "_:anonymous1 x:p x:b .\n"))
     assert "blank node _:anonymous1 is named as those are that have no name" in refusal(own)
 

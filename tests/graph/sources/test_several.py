@@ -51,6 +51,13 @@ def test_errors_name_the_file(dumps: Path) -> None:
     assert refusal(open_given(f"{dumps}/*.tsv")) == f"{bad}:1: 2 columns instead of 3: 'a\\tb'"
 
 
+def test_nodes_without_a_name_are_others_in_every_file(tmp_path: Path) -> None:
+    for number in range(2):
+        written(tmp_path / f"{number}.ttl", f"<x:{number}> <x:p> [], [] .\n")
+    tails = [tail for _, _, tail in triples(open_given(f"{tmp_path}/*.ttl"))]
+    assert tails == [f"_:anonymous{number}" for number in range(1, 5)]
+
+
 def test_train_valid_and_test_stay_splits(tmp_path: Path) -> None:
     """They match a pattern, but a test split is not to be trained on."""
     for split in Split:
