@@ -19,11 +19,13 @@ from dkge_dist.graph.sources.base import Rejects
 from dkge_dist.graph.sources.detect import open_source
 from dkge_dist.store.store import Store
 
+NONE_HELD_OUT = ["--valid", "0", "--test", "0"]
+
 
 def ingest(store: Path, source: Path) -> dict[str, Any]:
     """Run the command in a process of its own, as a user would; adds its wall time and peak memory."""
     began = time.perf_counter()
-    command = [sys.executable, "-m", "dkge_dist.cli", "ingest", str(store), str(source), "--json"]
+    command = [sys.executable, "-m", "dkge_dist.cli", "ingest", str(store), str(source), *NONE_HELD_OUT, "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         output = process.stdout.read()

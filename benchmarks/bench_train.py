@@ -55,7 +55,9 @@ def store_of(source: Path, work: Path) -> Path:
     if not path.exists() or not api.log(path)["versions"]:
         if not source.exists():
             raise UsageError(f"--source {source}: no such folder; give a folder or file that `dkge ingest` reads")
-        api.ingest(path, source)
+        # A file brings no splits: all of it is trained on.
+        none = 0 if source.is_file() else None
+        api.ingest(path, source, valid=none, test=none)
     return path
 
 

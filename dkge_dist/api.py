@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dkge_dist.config import SettingsGiven, load_settings, settings_of_model
 from dkge_dist.jobs.report import (
@@ -61,13 +61,15 @@ def synth(
 
 def ingest(
     store: PathLike,
-    source: PathLike,
+    source: Any,
     *,
     format: str = "auto",
+    columns: str | Sequence[str | int] | None = None,
     name: str | None = None,
     valid: int | None = None,
     test: int | None = None,
     force: bool = False,
+    strict: bool = False,
     max_bad_lines: int = 0,
     onto: VersionName = None,
     released_after: int | None = None,
@@ -75,21 +77,31 @@ def ingest(
     literals: bool = True,
     labels: PathLike | Iterable[PathLike] = (),
     label_language: str = "en",
+    nodelist: Sequence[str | int] | None = None,
+    relation: str | None = None,
     progress: ProgressOption = None,
 ) -> Report:
     """Make the next snapshot of `store` out of `source`; on any error the store is as before.
 
-    With `onto` (a name or version number) it is refused unless that snapshot is current. `labels` are files of display
-    names, `label<TAB>name` lines, beside those that the source gives; `label_language` chooses among those of RDF.
+    `source` is a path, a pattern, several of them, a table (pandas, polars, pyarrow), an iterable of (head, relation,
+    tail), a networkx graph, or a scipy adjacency matrix with the labels of its rows in `nodelist`; `relation` names
+    edges that have no name. `columns` are head, relation and tail of a table, as names or numbers from 1 on.
+    `valid` and `test` triples are held out; by default about 1% of a first snapshot, and what its parent holds out of a
+    later one. `strict` refuses new labels that look like a known one misspelt. With `onto` (a name or version number)
+    it is refused unless that snapshot is current. `labels` are files of display names, `label<TAB>name` lines, beside
+    those that the source gives; `label_language` chooses among those of RDF.
     """
     from dkge_dist.graph.holdout import HeldOut
-    from dkge_dist.graph.sources.detect import SourceOptions, open_label_files, open_source
+    from dkge_dist.graph.sources.columns import parse_columns
+    from dkge_dist.graph.sources.detect import SourceOptions, open_label_files
+    from dkge_dist.graph.sources.several import open_given
     from dkge_dist.jobs import ingest as job
     from dkge_dist.store.ingest import IngestOptions
 
-    reader = open_source(Path(source), format, SourceOptions(released_after, key, literals, label_language))
+    source_options = SourceOptions(released_after, key, literals, label_language, parse_columns(columns))
+    reader = open_given(source, format, source_options, nodelist, relation)
     files = open_label_files(_paths(labels))
-    options = IngestOptions(name, HeldOut(valid, test), force, max_bad_lines, _name(onto), files)
+    options = IngestOptions(name, HeldOut(valid, test), force, max_bad_lines, _name(onto), files, strict)
     with shown(progress, "ingest") as callback:
         return job.ingest(Store.open_or_new(store), reader, options, callback)[0]
 
@@ -160,13 +172,15 @@ def update(
 
 def nightly(
     store: PathLike,
-    source: PathLike,
+    source: Any,
     *,
     format: str = "auto",
+    columns: str | Sequence[str | int] | None = None,
     name: str | None = None,
     valid: int | None = None,
     test: int | None = None,
     force: bool = False,
+    strict: bool = False,
     max_bad_lines: int = 0,
     onto: VersionName = None,
     labels: PathLike | Iterable[PathLike] = (),
@@ -181,26 +195,29 @@ def nightly(
     progress: ProgressOption = None,
     stop: StopCallback | None = None,
 ) -> Report:
-    """Ingest a night, learn it online (and from scratch, if the drift policy says so), and evaluate.
+    """Ingest a night (`source` and its options as for `ingest`), learn it online (and from scratch, if the drift policy
+    says so), and evaluate.
 
     Idempotent: what was done already is not done again, so a night that failed half-way is simply run again. With
-    `onto` it is refused unless that snapshot is current before it. `labels` and `label_language` are those of `ingest`.
-    With `since_version` what is learnt online starts
+    `onto` it is refused unless that snapshot is current before it. With `since_version` what is learnt online starts
     from the model of that version, over all nights since.
     """
     from dkge_dist.graph.holdout import HeldOut
-    from dkge_dist.graph.sources.detect import SourceOptions, open_label_files, open_source
+    from dkge_dist.graph.sources.columns import parse_columns
+    from dkge_dist.graph.sources.detect import SourceOptions, open_label_files
+    from dkge_dist.graph.sources.several import open_given
     from dkge_dist.jobs import nightly as job
     from dkge_dist.store.ingest import IngestOptions
 
     runtime = choose_runtime(ClusterOptions(shards, workers, address, wait_seconds))
+    reader = open_given(source, format, SourceOptions(label_language=label_language, columns=parse_columns(columns)))
     files = open_label_files(_paths(labels))
     with shown(progress, "nightly") as callback:
         return job.nightly(
             Store.open_or_new(store),
             runtime,
-            open_source(Path(source), format, SourceOptions(label_language=label_language)),
-            IngestOptions(name, HeldOut(valid, test), force, max_bad_lines, _name(onto), files),
+            reader,
+            IngestOptions(name, HeldOut(valid, test), force, max_bad_lines, _name(onto), files, strict),
             job.LearnOptions(_path(config), settings, _name(since_version)),
             CallbackMonitor(callback, stop),
         )

@@ -34,13 +34,19 @@ from dkge_dist import api
 from dkge_dist.config import load_settings
 from dkge_dist.graph.sources.base import Rejects, Source
 from dkge_dist.graph.sources.changes import ChangeSource
+from dkge_dist.graph.sources.columns import layout_of
+from dkge_dist.graph.sources.csv import CsvSource, first_record
 from dkge_dist.graph.sources.debian import DebianSource
 from dkge_dist.graph.sources.detect import open_source
+from dkge_dist.graph.sources.files import START_BYTES
 from dkge_dist.graph.sources.imdb import ImdbSource
+from dkge_dist.graph.sources.jsonl import JsonLinesSource
 from dkge_dist.graph.sources.label_file import LabelFileSource
-from dkge_dist.graph.sources.ntriples import NTriplesSource
+from dkge_dist.graph.sources.memory import open_object
+from dkge_dist.graph.sources.ntriples import NQuadsSource, NTriplesSource
 from dkge_dist.graph.sources.openke import BLANKS, OpenKeSource
 from dkge_dist.graph.sources.parquet import ParquetSource
+from dkge_dist.graph.sources.rdf import RdfXmlSource, TrigSource, TurtleSource
 from dkge_dist.graph.sources.tsv import TsvSource
 from dkge_dist.jobs.batches import lines_in
 from dkge_dist.jobs.opened import lines_of_three
@@ -54,6 +60,7 @@ from tests.graph.sources.imdb_dumps import small_dump
 from tests.graph.sources.imdb_dumps import write as write_dump
 from tests.graph.sources.reading import names as source_names
 from tests.graphs import LEARN, dense, fresh_labels, lines, write_changes, write_tsv
+from tests.reference import quoted_records
 
 SECONDS = 10.0
 Rng = np.random.Generator
@@ -109,6 +116,16 @@ NAMED = b"""<x:a> <x:p> <x:b> .
 <x:b> <http://www.w3.org/2004/02/skos/core#prefLabel> "B\\\\n" .
 """
 LABELS = b'tt1\tThe Matrix\nP161\tcast member\n<x>\t\xc3\xa9 "x"\n' * 3
+CSV = b'h,r,t\r\na,r,b\r\n"b,c",s,"two\nlines"\r\n"say ""hi""",r,NA\r\n\r\nc,"r","\xc3\xa9"\r\n' * 2
+JSON_LINES = b'{"head": "a", "relation": "r", "tail": "b", "x": [1]}\n["b", "s", 7]\n\n["c", "r", "\\u00e9"]\n' * 2
+TURTLE = b'@prefix x: <http://x/> .\nx:a x:p x:b , "text"@en ; x:q [ x:r 1 ] .\n_:n x:p ( x:a x:b ) .\n' * 2
+TRIG = b"@prefix x: <http://x/> .\nx:g { x:a x:p x:b . }\nGRAPH _:g { x:a x:p [] }\nx:a x:p x:c .\n" * 2
+NQUADS = NTRIPLES.replace(b" .\n", b" <g:1> .\n", 2)
+RDF_XML = (
+    b'<?xml version="1.0"?>\n<!DOCTYPE rdf:RDF [ <!ENTITY y "http://y/" > ]>\n<rdf:RDF xmlns:x="http://x/" '
+    b'xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#">\n<rdf:Description rdf:about="&y;a"><x:p rdf:resource='
+    b'"http://x/b"/><x:q>text</x:q><x:s rdf:parseType="Resource"><x:t>v</x:t></x:s></rdf:Description>\n</rdf:RDF>\n'
+)
 PACKAGES = (
     b"Package: a\nVersion: 1\nDepends: b (>= 1), c | d\nSection: libs\nTag: x::y,\n z::w\n\n"
     b"Package: b\nPriority: low\n\n"
@@ -289,6 +306,68 @@ def case_parquet(rng: Rng, folder: Path) -> None:
     labelled(ParquetSource(written(folder / "x.parquet", mutated(rng, (folder / "x.parquet").read_bytes()))))
 
 
+def slow_csv(data: bytes) -> list[Triple] | None:
+    """Which columns are read is told by the first record; `test_columns` and `test_csv` check that."""
+    try:
+        text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    delimiter, first = first_record(data[:START_BYTES])
+    layout = layout_of(first, None, "x")
+    records = quoted_records(text if text.endswith("\n") else text + "\n", delimiter)
+    if records is None or any(len(record) != layout.width for record in records):
+        return None
+    found = [tuple(record[place] for place in layout.places) for record in records[1 if layout.header else 0 :]]
+    return found if all(all(triple) for triple in found) else None
+
+
+def slow_json_lines(data: bytes) -> list[Triple] | None:
+    found: list[Triple] = []
+    try:
+        for line in data.removeprefix(b"\xef\xbb\xbf").decode("utf-8").split("\n"):
+            if line.strip():
+                row = json.loads(line)
+                found.append(tuple(str(row[key]) for key in ("head", "relation", "tail")) if isinstance(row, dict) else
+                             tuple(map(str, row)))  # fmt: skip
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return found if all(len(triple) == 3 for triple in found) else None
+
+
+def case_csv(rng: Rng, folder: Path) -> None:
+    data = mutated(rng, CSV if rng.random() < 0.8 else CSV.replace(b",", b";"))
+    compare(labelled(CsvSource(written(folder / "x.csv", data))), slow_csv(data))
+
+
+def case_jsonl(rng: Rng, folder: Path) -> None:
+    data = mutated(rng, JSON_LINES)
+    compare(labelled(JsonLinesSource(written(folder / "x.jsonl", data))), slow_json_lines(data))
+
+
+def case_rdf(rng: Rng, folder: Path) -> None:
+    """Documents: terms are terms, and the same at a second reading."""
+    documents = {TurtleSource: TURTLE, TrigSource: TRIG, RdfXmlSource: RDF_XML, NQuadsSource: NQUADS}
+    reader = [*documents][int(rng.integers(len(documents)))]
+    path = written(folder / "x", mutated(rng, documents[reader]))
+    found = labelled(reader(path))
+    for head, predicate, _ in found:
+        if not predicate.startswith("<") or head[0] not in "<_":
+            raise SilentError(f"the triple {head[:50]!r} {predicate[:50]!r}")
+    compare(labelled(reader(path)), found)
+
+
+def case_memory(rng: Rng, folder: Path) -> None:
+    """Rows with strange values: read as they are, or refused."""
+    rows: list[Any] = [["a", "r", "b"], {"h": "a", "r": "s", "t": 7}, ("b", "r", "c")] * 2
+    strange = [*STRANGE, "\ud800", "a\nb", b"bytes", ("a", "r"), {"h": "a"}, np.float64("nan"), object()]
+    for _ in range(int(rng.integers(1, 3))):
+        at, value = int(rng.integers(len(rows))), strange[int(rng.integers(len(strange)))]
+        rows[at] = value if rng.random() < 0.5 else ["a", value, "b"]
+    good = all(isinstance(row, list | tuple | dict) and len(row) == 3 for row in rows)
+    expected = [tuple(map(str, row.values() if isinstance(row, dict) else row)) for row in rows] if good else None
+    compare(labelled(open_object(rows)), expected)
+
+
 def case_compressed(rng: Rng, folder: Path) -> None:
     """Whatever is hit: the content comes out as it was, or an error does."""
     kind = int(rng.integers(2))
@@ -305,8 +384,10 @@ def case_compressed(rng: Rng, folder: Path) -> None:
 
 
 def case_detect(rng: Rng, folder: Path) -> None:
-    some = [TSV, CHANGES, NTRIPLES, PACKAGES, rng.bytes(500), b"", b"PAR1" + rng.bytes(200), gzip.compress(TSV)]
-    path = folder / str(rng.choice(["x", "x.tsv", "x.nt", "x.changes", "Packages", "x.parquet"]))
+    some = [TSV, CHANGES, NTRIPLES, PACKAGES, rng.bytes(500), b"", b"PAR1" + rng.bytes(200), gzip.compress(TSV), CSV,
+            JSON_LINES, TURTLE, TRIG, RDF_XML, NQUADS]  # fmt: skip
+    names = ["x", "x.tsv", "x.nt", "x.changes", "Packages", "x.parquet", "x.csv", "x.jsonl", "x.ttl", "x.trig", "x.rdf"]
+    path = folder / str(rng.choice(names))
     labelled(open_source(written(path, mutated(rng, some[int(rng.integers(len(some)))]))))
 
 
@@ -436,6 +517,10 @@ READERS: dict[str, Callable[[Rng, Path], None]] = {
     "ntriples": case_ntriples,
     "rdf names": case_rdf_names,
     "labels": case_labels,
+    "csv": case_csv,
+    "jsonl": case_jsonl,
+    "rdf": case_rdf,
+    "memory": case_memory,
     "debian": case_debian,
     "imdb": case_imdb,
     "parquet": case_parquet,

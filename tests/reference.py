@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise, product
@@ -384,3 +385,31 @@ def key_slot(key: bytes, prefix: bytes) -> int:
     if not key.startswith(prefix) or not digits.isdigit() or len(digits) > 9:
         return -1
     return sum(10**size for size in range(1, len(digits))) + int(digits)
+
+
+def quoted_records(text: str, delimiter: str) -> list[list[str]] | None:
+    """The records of a CSV text that ends in a newline, empty lines left out; None if it breaks a rule."""
+    quoted = re.compile(rf'"((?:[^"]|"")*)"(\r?\n|{delimiter})')
+    plain = re.compile(rf"([^{delimiter}\n]*)(\n|{delimiter})")
+    records: list[list[str]] = []
+    at = 0
+    record: list[str] = []
+    while at < len(text):
+        match = (quoted if text[at] == '"' else plain).match(text, at)
+        if match is None:
+            return None
+        field, ended = match[1], match[2].endswith("\n")
+        if text[at] == '"':
+            field = field.replace('""', '"')
+        elif re.match(' +"', field):
+            return None
+        elif ended:
+            field = field.removesuffix("\r")
+        is_empty_line = not record and text[at : match.end()] in ("\n", "\r\n")
+        at = match.end()
+        if not is_empty_line:
+            record.append(field)
+        if ended and record:
+            records.append(record)
+            record = []
+    return records

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from dkge_dist.cli.options import (
+    Columns,
     Config,
     Force,
     Json,
@@ -18,6 +19,7 @@ from dkge_dist.cli.options import (
     Quiet,
     SnapshotName,
     StoreLocation,
+    Strict,
     Test,
     Valid,
 )
@@ -49,20 +51,30 @@ def synth(
 def ingest(
     store: StoreLocation,
     source: Annotated[
-        Path, typer.Argument(metavar="SOURCE", help="File or folder to read; `apt` with --format debian.")
+        list[str],
+        typer.Argument(
+            metavar="SOURCE...",
+            help="Files (or a pattern such as 'dumps/*.tsv.gz') or a folder; - is a pipe; `apt` with --format debian.",
+        ),
     ],
     format: Annotated[
-        str, typer.Option(help="auto, tsv, openke, ntriples, parquet, imdb, debian, changes or labels.")
+        str,
+        typer.Option(
+            help="auto, tsv, csv, jsonl, parquet, ntriples, nquads, turtle, trig, rdfxml, openke, imdb, debian, "
+            "changes or labels."
+        ),
     ] = "auto",
+    columns: Columns = None,
     name: SnapshotName = None,
     valid: Valid = None,
     test: Test = None,
     force: Force = False,
+    strict: Strict = False,
     max_bad_lines: MaxBadLines = 0,
     onto: Onto = None,
     released_after: Annotated[int | None, typer.Option(help="imdb: only titles released after this year.")] = None,
     key: Annotated[Literal["id", "name"], typer.Option(help="imdb: what identifies titles and people.")] = "id",
-    literals: Annotated[bool, typer.Option(help="ntriples: take literals as entities.")] = True,
+    literals: Annotated[bool, typer.Option(help="RDF: take literals as entities.")] = True,
     labels: LabelFiles = None,
     label_language: LabelLanguage = "en",
     quiet: Quiet = False,
@@ -73,9 +85,9 @@ def ingest(
 
     with progress_bar("ingest", quiet) as progress:
         report = api.ingest(
-            store, source, format=format, name=name, valid=valid, test=test, force=force, max_bad_lines=max_bad_lines,
-            onto=onto, released_after=released_after, key=key, literals=literals, labels=labels or (),
-            label_language=label_language, progress=progress,
+            store, source, format=format, columns=columns, name=name, valid=valid, test=test, force=force,
+            strict=strict, max_bad_lines=max_bad_lines, onto=onto, released_after=released_after, key=key,
+            literals=literals, labels=labels or (), label_language=label_language, progress=progress,
         )  # fmt: skip
     emit(report, as_json, render_ingested)
 

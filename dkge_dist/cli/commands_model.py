@@ -9,6 +9,7 @@ import typer
 
 from dkge_dist.cli.options import (
     Address,
+    Columns,
     Config,
     Force,
     Json,
@@ -23,6 +24,7 @@ from dkge_dist.cli.options import (
     Since,
     SnapshotName,
     StoreLocation,
+    Strict,
     Test,
     Valid,
     Wait,
@@ -90,13 +92,17 @@ def update(
 
 def nightly(
     store: StoreLocation,
-    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="The night: a snapshot or a change file.")],
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="The night: a snapshot or a change file, or a pattern.")
+    ],
     settings: SettingWords = None,
     format: Annotated[str, typer.Option(help="As for `dkge ingest`.")] = "auto",
+    columns: Columns = None,
     name: SnapshotName = None,
     valid: Valid = None,
     test: Test = None,
     force: Force = False,
+    strict: Strict = False,
     max_bad_lines: MaxBadLines = 0,
     onto: Onto = None,
     labels: LabelFiles = None,
@@ -115,8 +121,9 @@ def nightly(
 
     with progress_bar("nightly", quiet) as progress, stop_requested() as stop:
         report = api.nightly(
-            store, source, format=format, name=name, valid=valid, test=test, force=force, max_bad_lines=max_bad_lines,
-            onto=onto, labels=labels or (), label_language=label_language, since_version=since, config=config,
+            store, source, format=format, columns=columns, name=name, valid=valid, test=test, force=force,
+            strict=strict, max_bad_lines=max_bad_lines, onto=onto, labels=labels or (), label_language=label_language,
+            since_version=since, config=config,
             settings=settings or (), shards=shards, workers=workers, address=address, wait_seconds=wait,
             progress=progress, stop=stop,
         )  # fmt: skip

@@ -16,8 +16,13 @@ Config = Annotated[Path | None, typer.Option(help="YAML file of settings.")]
 Preset = Annotated[str, typer.Option(help="Start values of the settings: default or paper.")]
 
 SnapshotName = Annotated[str | None, typer.Option(help="Name of the snapshot; the source's by default.")]
-Valid = Annotated[int | None, typer.Option(help="Triples to hold out for validation.")]
-Test = Annotated[int | None, typer.Option(help="Triples to hold out for test.")]
+Valid = Annotated[int | None, typer.Option(help="Triples to hold out for validation; about 1% of a first snapshot.")]
+Test = Annotated[int | None, typer.Option(help="Triples to hold out for test; likewise. 0 holds none out.")]
+Columns = Annotated[
+    str | None,
+    typer.Option(metavar="H,R,T", help="Columns of head, relation and tail: names, or numbers from 1 on."),
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Refuse new labels that look like a known one misspelt.")]
 Force = Annotated[bool, typer.Option("--force", help="Take a source that looks wrong.")]
 MaxBadLines = Annotated[int, typer.Option(min=0, help="Bad lines to set aside before giving up.")]
 Onto = Annotated[

@@ -33,8 +33,33 @@ def render_ingested(report: dict[str, Any]) -> None:
         f"-{report['removed_entities']:,}; relations: +{report['emerging_relations']:,} "
         f"-{report['removed_relations']:,}"
     )
+    _render_held_out(report)
+    _render_misspellings(report["misspellings"])
     _render_notices(report)
     print(f"  {report['seconds']:.1f} s, {report['triples_per_second']:,} triples/s")
+
+
+def _render_held_out(report: dict[str, Any]) -> None:
+    """What nobody asked for is said."""
+    if report["held_out_by_default"] and report["valid"] + report["test"]:
+        print(
+            f"  held out by default: {report['valid']:,} triples for validation, {report['test']:,} for test "
+            "(--valid 0 --test 0: none)"
+        )
+    elif report["held_out_by_default"]:
+        print("  nothing is held out of so small a graph, so nothing can be measured (--valid N --test N: so many)")
+
+
+def _render_misspellings(found: dict[str, Any]) -> None:
+    """A few new labels that look like known ones, and how many more there are."""
+    for noun, kind in (("relation", "relations"), ("entity", "entities")):
+        for pair in found[kind]:
+            print(f"  new {noun} {pair['label']!r} (nearest: {pair['nearest']!r})")
+    more = found["total"] - len(found["relations"]) - len(found["entities"])
+    if more:
+        print(f"  ... and {more:,} more new labels that look like known ones")
+    if found["not_compared"]:
+        print(f"  {found['not_compared']:,} new labels were not compared with known ones")
 
 
 def _render_notices(report: dict[str, Any]) -> None:

@@ -23,6 +23,10 @@ from dkge_dist.types import Array, Split, Triples
 
 _SEED = 0x686F6C646F7574
 
+DEFAULT_SHARE, FEWEST, MOST = 0.01, 100, 3000
+SMALLEST_GRAPH = 2000
+"""With fewer triples none is held out by default: what measures anything would be over a twentieth of them."""
+
 Trained = Callable[[Triples], Array]
 """For each triple: was it in the train split of the parent or of an earlier snapshot?"""
 
@@ -33,6 +37,14 @@ class HeldOut:
 
     valid: int | None = None
     test: int | None = None
+
+
+def default_held_out(triples: int) -> HeldOut:
+    """What a first snapshot holds out if nobody says anything: without held-out triples nothing can be measured."""
+    if triples < SMALLEST_GRAPH:
+        return HeldOut()
+    count = min(max(round(DEFAULT_SHARE * triples), FEWEST), MOST)
+    return HeldOut(count, count)
 
 
 @dataclass(frozen=True)

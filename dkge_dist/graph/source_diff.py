@@ -7,13 +7,13 @@ without splits, or as a change. All three give a `SnapshotDiff`.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.diff import Change, Diff
-from dkge_dist.graph.holdout import HeldOut, SplitChange, Trained, split_change
+from dkge_dist.graph.holdout import HeldOut, SplitChange, Trained, default_held_out, split_change
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.kernels.triples import canonical, contains, distinct_rows, minus
 from dkge_dist.types import Array, Split, Triples
@@ -40,8 +40,13 @@ def diff_of_splits(parent: Snapshot, splits: tuple[Triples, Triples, Triples]) -
 def diff_of_snapshot(
     parent: Snapshot, triples: Triples, wanted: HeldOut, names: tuple[Dictionary, Dictionary], trained: Trained
 ) -> SnapshotDiff:
-    """Of a whole snapshot without splits: triples that the parent holds out stay held out."""
+    """Of a whole snapshot without splits: triples that the parent holds out stay held out.
+
+    Out of a first snapshot some are held out by default; how many fewer than that there are is nobody's concern.
+    """
     distinct = canonical(triples)
+    by_default = not parent.triple_count and wanted == HeldOut()
+    wanted = default_held_out(distinct.count) if by_default else wanted
     added = distinct
     deleted = []
     for split in Split:
@@ -53,6 +58,7 @@ def diff_of_snapshot(
             added, lost = minus(added, before), minus(before, distinct)
         deleted.append(lost)
     found = split_change(parent, added, tuple(deleted), wanted, names, trained)
+    found = replace(found, missing=0) if by_default else found
     return _snapshot_diff(parent, found, duplicates=triples.count - distinct.count)
 
 

@@ -10,6 +10,8 @@ from dkge_dist.store.ingest import Ingested, IngestOptions
 from dkge_dist.store.ingest import ingest as ingest_source
 from dkge_dist.store.store import Store
 
+SHOWN = 5
+
 
 def ingest(
     store: Store, source: Source, options: IngestOptions, progress: ProgressCallback | None
@@ -36,6 +38,8 @@ def ingest(
         "valid": entry.valid,
         "test": entry.test,
         **result.diff.counts(),
+        "held_out_by_default": result.held_out_by_default,
+        "misspellings": _misspellings(result),
         "counts": result.counts,
         "named_entities": result.named[0],
         "named_relations": result.named[1],
@@ -46,3 +50,14 @@ def ingest(
         "triples_per_second": round(result.lines / max(seconds, 1e-9)),
     }
     return report, result
+
+
+def _misspellings(result: Ingested) -> Report:
+    """How many new labels look misspelt, with a few of them."""
+    found = result.misspellings
+    return {
+        "total": len(found.relations) + len(found.entities),
+        "relations": [pair._asdict() for pair in found.relations[:SHOWN]],
+        "entities": [pair._asdict() for pair in found.entities[:SHOWN]],
+        "not_compared": found.not_compared,
+    }

@@ -5,13 +5,16 @@ In: a Draft, nothing of which is stored yet. Out: an error that says why, and th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
+
+import numpy as np
 
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.display_names import NameTable
 from dkge_dist.graph.encode import Encoded, columns_look_swapped
+from dkge_dist.graph.misspelt import Misspelling, find_misspellings
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.source_diff import SnapshotDiff
 from dkge_dist.graph.sources.base import Source
@@ -25,6 +28,12 @@ TRUNCATED_SHARE = 0.1
 SHARED_SHARE = 0.01
 LOOKED_AT = 32
 """Snapshots that a change may have been made for: the newest."""
+
+HEADER_MINIMUM = 10
+"""Triples, and triples a relation, from which on a first line that is unlike all others is told."""
+
+MOST_COMPARED = 1000
+"""New labels that are compared with known ones, those with the fewest triples first: they take half a second."""
 
 Names = tuple[Dictionary, Dictionary]
 """Entities and relations."""
@@ -55,6 +64,58 @@ class Draft:
     before: Snapshot
     change: SnapshotDiff
     named: Named
+
+
+def first_may_be_header(draft: Draft) -> bool:
+    """Is the first line of a table unlike all others? Then it may be a header of unusual names, taken for a triple."""
+    triples = draft.encoded.splits[Split.TRAIN]
+    if draft.source.format not in ("tsv", "csv") or triples.count < HEADER_MINIMUM:
+        return False
+    first = [int((column == column[0]).sum()) for column in triples]
+    return first == [1, 1, 1] and distinct_rows(triples.relation).shape[0] < triples.count // HEADER_MINIMUM
+
+
+@dataclass(frozen=True)
+class Misspellings:
+    """New relations and entities that look like a known one misspelt; how many new labels were not compared."""
+
+    relations: list[Misspelling] = field(default_factory=list)
+    entities: list[Misspelling] = field(default_factory=list)
+    not_compared: int = 0
+
+    @property
+    def told(self) -> list[str]:
+        """A line each."""
+        kinds = (("relation", self.relations), ("entity", self.entities))
+        return [f"new {noun} {m.label!r} (nearest: {m.nearest!r})" for noun, found in kinds for m in found]
+
+
+def misspellings(draft: Draft) -> Misspellings:
+    """Labels that the source brings and that look misspelt. Of a first snapshot nothing is known yet."""
+    if draft.head is None:
+        return Misspellings()
+    diff = draft.change.diff
+    added = Triples.concat([change.added for change in diff.splits])
+    found, left = [], 0
+    for names, emerging, columns in (
+        (draft.names[1], diff.emerging_relations, (added.relation,)),
+        (draft.names[0], diff.emerging_entities, (added.head, added.tail)),
+    ):
+        known = sum(segment.count for segment in names.segments)
+        rows = emerging[emerging >= known]
+        uses = np.bincount(np.concatenate([column[column >= known] for column in columns]) - known)
+        rows = rows[np.argsort(uses[rows - known], kind="stable")]
+        left += max(0, rows.shape[0] - MOST_COMPARED)
+        found.append(find_misspellings(names, known, rows[:MOST_COMPARED]))
+    return Misspellings(found[0], found[1], left)
+
+
+def refuse_misspellings(draft: Draft, found: Misspellings) -> None:
+    """What --strict does."""
+    told = found.told
+    if told:
+        more = f" and {len(told) - 1:,} more" if len(told) > 1 else ""
+        raise DkgeError(f"{draft.source.path}: {told[0]}{more}. If that is right, leave out --strict")
 
 
 def refuse_suspicious(draft: Draft, store: Store) -> None:

@@ -18,7 +18,16 @@ from dkge_dist.graph.holdout import HeldOut
 from dkge_dist.graph.snapshot import Base, Snapshot
 from dkge_dist.graph.source_diff import diff_of_changes, diff_of_snapshot, diff_of_splits
 from dkge_dist.graph.sources.base import Rejects, Source, SourceError
-from dkge_dist.store.guards import Draft, Names, refuse_other_parent, refuse_suspicious
+from dkge_dist.store.guards import (
+    Draft,
+    Misspellings,
+    Names,
+    first_may_be_header,
+    misspellings,
+    refuse_misspellings,
+    refuse_other_parent,
+    refuse_suspicious,
+)
 from dkge_dist.store.manifest import BaseEntry, CurrentEntry, SegmentEntry, SnapshotEntry, SnapshotManifest
 from dkge_dist.store.naming import changed_names, count_names, read_names, save_names, save_names_alone
 from dkge_dist.store.parts import save_base, save_change, save_segment
@@ -31,6 +40,7 @@ from dkge_dist.types import Split, UsageError
 FOLD_AFTER_NIGHTS = 32
 FOLD_AT_SHARE = 0.25
 MAX_NAME_LENGTH = 200
+HEADER_NOTICE = "first lines that may be a header (name its --columns)"
 
 
 @dataclass(frozen=True)
@@ -47,6 +57,7 @@ class IngestOptions:
     max_bad_lines: int = 0
     onto: str | None = None
     labels: Sequence[Source] = ()
+    strict: bool = False
 
 
 @dataclass(frozen=True)
@@ -55,7 +66,8 @@ class Ingested:
 
     `before` and `snapshot` are the current snapshot before and after it, `names` entities and relations as the store
     now has them: an update needs nothing from disk. `rejects` says where the refused lines are. `named` counts display
-    names that are new or changed; where nothing else is, they have a version of their own.
+    names that are new or changed; where nothing else is, they have a version of their own. `held_out_by_default`:
+    nobody said what to hold out. `misspellings`: new labels that look like known ones.
     """
 
     manifest: SnapshotManifest
@@ -69,6 +81,8 @@ class Ingested:
     bytes_written: int = 0
     rejects: str | None = None
     named: tuple[int, int] = (0, 0)
+    held_out_by_default: bool = False
+    misspellings: Misspellings = field(default_factory=Misspellings)
 
 
 def ingest(
@@ -89,7 +103,8 @@ def ingest(
     diff, lines = draft.change.diff, draft.encoded.count
     content = content_after(draft.current.snapshot.content if draft.current else EMPTY_CONTENT, diff, *draft.names)
     noticed = [draft.change.counts, *(some.counts for some in (source, *options.labels))]
-    counts = dict(sum([*noticed, Counter(bad_lines=len(rejects.lines))], Counter()))
+    odd = Counter({"bad_lines": len(rejects.lines), HEADER_NOTICE: int(first_may_be_header(draft))})
+    counts = dict(sum([*noticed, odd], Counter()))
     known = _already_there(store, draft.current, options.name, content)
     if known is not None:
         # Labels of triples that change nothing are not stored, so they have no rows.
@@ -102,6 +117,9 @@ def ingest(
         return Ingested(known, Diff.none(), before, before, names, True, lines, counts, written, kept, named)
     if options.onto is not None:
         refuse_other_parent(draft, store, options.onto)
+    misspelt = misspellings(draft)
+    if options.strict:
+        refuse_misspellings(draft, misspelt)
 
     # The version follows the head that was read: if another writer has published since, the number is taken.
     version = draft.head.version + 1 if draft.head else 1
@@ -128,7 +146,10 @@ def ingest(
         store.publish(manifest)
     kept = _save_rejects(store, manifest.version, rejects)
     named, written = count_names(changed), staging.written
-    return Ingested(manifest, diff, draft.before, snapshot, names, False, lines, counts, written, kept, named)
+    by_default = draft.head is None and not source.brings_splits and options.held_out == HeldOut()
+    return Ingested(
+        manifest, diff, draft.before, snapshot, names, False, lines, counts, written, kept, named, by_default, misspelt
+    )
 
 
 def _read(
@@ -187,6 +208,8 @@ def _check_usage(source: Source, options: IngestOptions) -> None:
     wanted = [count for count in (options.held_out.valid, options.held_out.test) if count is not None]
     if any(count < 0 for count in wanted):
         raise UsageError("--valid and --test take a number of triples, not a negative one")
+    if options.force and options.strict:
+        raise UsageError("--force takes what looks wrong and --strict refuses it: say one of them")
     if source.brings_splits and wanted:
         raise UsageError(f"{source.path} brings its own splits: --valid and --test do not go with it")
 

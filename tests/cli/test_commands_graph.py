@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import subprocess
 from pathlib import Path
 
-from tests.cli.running import Ended, Run, dkge, error_of
+from tests.cli.running import DKGE, Ended, Run, dkge, error_of
 from tests.graphs import lines, movies
 
 NIGHT_KEYS = {
@@ -86,3 +89,53 @@ def test_ingest_as_text(tmp_path: Path, run: Run) -> None:
     assert again.code == 0
     assert again.stdout.startswith("nothing changed: 'naïve' (version 1) has the same content\n")
     assert "bad lines 1" in again.stdout
+
+
+HEADED = "\ufeffobject;subject;predicate\r\nb;a;r\r\n"
+
+
+def test_ingest_reads_a_spreadsheet(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "sheet.csv").write_text(HEADED, newline="")
+    ended = run("ingest", tmp_path / "store", tmp_path / "sheet.csv")
+    assert (ended.code, ended.stderr) == (0, "")
+    assert "2 entities, 1 relations, 1 train" in ended.stdout
+    assert "header lines (head = 'subject', relation = 'predicate', tail = 'object') 1" in ended.stdout
+    assert "nothing is held out of so small a graph" in ended.stdout
+
+
+def test_ingest_reads_columns_by_name(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "films.csv").write_text("film,year,job,who\na,1999,r,b\n")
+    columns = ("--columns", "film,job,who")
+    assert run("ingest", tmp_path / "store", tmp_path / "films.csv", *columns).code == 0
+    wrong = run("ingest", tmp_path / "store", tmp_path / "films.csv", "--columns", "film,who")
+    assert wrong.code == 2
+    assert "--columns film,who: three different names or numbers" in wrong.stderr
+
+
+def test_ingest_reads_several_files_and_patterns(tmp_path: Path, run: Run) -> None:
+    for number in range(3):
+        (tmp_path / f"{number}.tsv").write_text(lines(movies(10, first=10 * number)))
+    ended = run("ingest", tmp_path / "one", f"{tmp_path}/[01].tsv", tmp_path / "2.tsv", "--name", "all", "--json")
+    assert (ended.code, ended.json["train"], ended.json["format"]) == (0, 30, "tsv")
+    none = run("ingest", tmp_path / "one", f"{tmp_path}/*.ttl")
+    assert (none.code, none.stderr) == (1, f"dkge: {tmp_path}/*.ttl: no file matches\n")
+
+
+def test_ingest_reads_a_pipe(tmp_path: Path) -> None:
+    command = [DKGE, "ingest", str(tmp_path / "store"), "-", "--json"]
+    done = subprocess.run(command, input=gzip.compress(lines(movies(40)).encode()), capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    report = json.loads(done.stdout)
+    assert (report["name"], report["train"]) == ("stdin", 40)
+
+
+def test_ingest_points_out_misspellings(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "base.tsv").write_text("film\tdirected by\tperson\n")
+    (tmp_path / "night.changes").write_text("+\tfilm\tdirectd by\tnobody\n")
+    assert run("ingest", tmp_path / "store", tmp_path / "base.tsv").code == 0
+    strict = run("ingest", tmp_path / "store", tmp_path / "night.changes", "--strict")
+    assert strict.code == 1
+    assert "new relation 'directd by' (nearest: 'directed by'). If that is right, leave out --strict" in strict.stderr
+    told = run("ingest", tmp_path / "store", tmp_path / "night.changes")
+    assert told.code == 0
+    assert "\n  new relation 'directd by' (nearest: 'directed by')\n" in told.stdout

@@ -96,7 +96,7 @@ class TestFailures:
             (["ingest", "{folder}/new", "{folder}/bad.tsv"], 1, "{folder}/bad.tsv:41: 2 columns instead of 3: 'a\\tb'"),
             (["ingest", "{store}", "{folder}/short.tsv", "--format", "xml"], 2, "unknown format 'xml': one of auto, "),
             (["ingest", "{store}", "{folder}/short.tsv", "--valid", "-1"], 2, "--valid and --test take a number"),
-            (["ingest", "{store}", "{folder}/short.tsv", "--no-literals"], 2, "--no-literals is for ntriples sources"),
+            (["ingest", "{store}", "{folder}/short.tsv", "--no-literals"], 2, "--no-literals is for ntriples, "),
             (["synth", "{folder}/x", "--preset", "none"], 2, "no preset 'none': one of demo, imdb-30, imdb-13"),
             (["diff", "{store}", "1", "nobody"], 1, "{store}: no snapshot 'nobody'; the newest are snapshot-000, "),
             (["diff", "{store}", "1", "2", "--config", "{folder}/absent"], 2, "{folder}/absent: No such file"),

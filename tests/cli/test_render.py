@@ -16,7 +16,8 @@ INGESTED: dict[str, Any] = {
     "unchanged": False, "name": "day 1", "version": 3, "entities": 1200, "relations": 4, "train": 5000, "valid": 20,
     "test": 30, "added": 10, "deleted": 2, "emerging_entities": 5, "removed_entities": 1, "emerging_relations": 1,
     "removed_relations": 0, "counts": {"duplicates": 2, "bad_lines": 0}, "rejects": None, "seconds": 1.26,
-    "triples_per_second": 4000, "named_entities": 0, "named_relations": 0,
+    "triples_per_second": 4000, "named_entities": 0, "named_relations": 0, "held_out_by_default": False,
+    "misspellings": {"total": 0, "relations": [], "entities": [], "not_compared": 0},
 }  # fmt: skip
 TRAINED: dict[str, Any] = {
     "version": 4, "snapshot": "day 1", "entities": 1200, "relations": 4, "dim": 100, "epochs": 12, "seconds": 60.04,
@@ -69,6 +70,23 @@ def test_ingest_counts_display_names_also_without_a_change(capsys: Shown) -> Non
         report = {**INGESTED, "unchanged": unchanged, "named_entities": 1200}
         render.render_ingested(report)
         assert "  display names new or changed: entities 1,200\n" in capsys.readouterr().out
+
+
+def test_ingest_says_what_nobody_asked_for(capsys: Shown) -> None:
+    misspelt = {
+        "total": 9, "relations": [{"label": "directd by", "nearest": "directed by"}],
+        "entities": [{"label": "Rosi", "nearest": "Rossi"}], "not_compared": 1234,
+    }  # fmt: skip
+    render.render_ingested({**INGESTED, "held_out_by_default": True, "misspellings": misspelt})
+    assert capsys.readouterr().out.splitlines()[2:7] == [
+        "  held out by default: 20 triples for validation, 30 for test (--valid 0 --test 0: none)",
+        "  new relation 'directd by' (nearest: 'directed by')",
+        "  new entity 'Rosi' (nearest: 'Rossi')",
+        "  ... and 7 more new labels that look like known ones",
+        "  1,234 new labels were not compared with known ones",
+    ]
+    render.render_ingested({**INGESTED, "held_out_by_default": True, "valid": 0, "test": 0})
+    assert "nothing is held out of so small a graph" in capsys.readouterr().out
 
 
 def test_training_shows_dimension_speed_and_best_validation(capsys: Shown) -> None:

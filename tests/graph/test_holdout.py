@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dkge_dist.graph.holdout import HeldOut
+from dkge_dist.graph.holdout import SMALLEST_GRAPH, HeldOut, default_held_out
 from dkge_dist.graph.source_diff import SnapshotDiff
 from dkge_dist.types import Split
 from tests.graphs import Chain, Labelled
@@ -242,3 +243,32 @@ def test_holdout_is_filled_up_from_new_triples_only() -> None:
     chain.change([("-", triple) for triple in gone] + [("+", triple) for triple in come], HeldOut(valid=4))
     assert len(chain.state[Split.VALID]) == 4
     assert len(chain.state[Split.VALID] & set(come)) == 2
+
+
+@pytest.mark.parametrize(
+    ("triples", "wanted"),
+    [(0, None), (1999, None), (2000, 100), (10_000, 100), (20_000, 200), (300_000, 3000), (7_923_773, 3000)],
+)
+def test_what_is_held_out_by_default(triples: int, wanted: int | None) -> None:
+    assert default_held_out(triples) == HeldOut(wanted, wanted)
+
+
+def test_a_first_snapshot_holds_some_out_unless_told_otherwise() -> None:
+    chain = Chain()
+    graph = sorted({(f"e{i * 7 % 90}", f"r{i % 3}", f"e{i * i % 83}") for i in range(9000)})
+    assert len(graph) > SMALLEST_GRAPH
+    assert not chain.full(graph).counts
+    assert [chain.snapshot.count(split) for split in Split][1:] == [100, 100]
+    chain.full(graph[:-9])
+    assert sum(chain.snapshot.count(split) for split in (Split.VALID, Split.TEST)) >= 191, "no default any more"
+    for declined in (HeldOut(0, 0), HeldOut(0, None), HeldOut(None, 0)):
+        chain = Chain()
+        chain.full(graph, declined)
+        assert chain.snapshot.count(Split.TRAIN) == len(graph)
+
+
+def test_fewer_than_the_default_are_no_notice() -> None:
+    """Every triple of a chain is somebody's only one."""
+    chain = Chain()
+    assert chain.full([(f"a{i}", "r", f"b{i}") for i in range(2500)]).counts == {}
+    assert chain.snapshot.count(Split.TRAIN) == 2500

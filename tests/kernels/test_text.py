@@ -150,3 +150,28 @@ def test_the_same_fields(pairs: list[tuple[bytes, bytes, bool]]) -> None:
     theirs = [one if same else other for one, other, same in pairs]
     found = text.same_fields(*spans(ours), *spans(theirs))
     assert found.tolist() == [one == other for one, other in zip(ours, theirs, strict=True)]
+
+
+@given(st.text('ab,"\r\n ', max_size=40), st.integers(1, 4))
+def test_split_quoted_is_what_the_slow_parser_does(content: str, columns: int) -> None:
+    data = (content + "\n").encode()
+    fields = text.split_quoted(np.frombuffer(data, np.uint8), columns)
+    expected = reference.quoted_records(content + "\n", ",")
+    if expected is None:
+        assert fields.open_field >= 0 or fields.flaw.any()
+        return
+    assert fields.open_field == -1 and not fields.flaw.any() and fields.begin[-1] == len(data)
+    bounds = list(itertools.pairwise(fields.begin.tolist()))
+    filled = [i for i, (begin, end) in enumerate(bounds) if data[begin:end] not in (b"\n", b"\r\n")]
+    assert fields.line.tolist() == [data[:begin].count(b"\n") for begin in fields.begin.tolist()]
+    assert fields.found[filled].tolist() == [len(record) for record in expected]
+    for i, record in zip(filled, expected, strict=True):
+        if len(record) == columns:
+            assert cut(fields.data, fields.start[i], fields.stop[i]) == [field.encode() for field in record]
+
+
+def test_split_quoted_says_which_field_is_open() -> None:
+    data = b'a,b\nc,"d\ne\n'
+    fields = text.split_quoted(np.frombuffer(data, np.uint8), 2)
+    assert (fields.found.tolist(), fields.open_field) == ([2], 1)
+    assert (fields.begin.tolist(), fields.line.tolist()) == ([0, 4], [0, 1])

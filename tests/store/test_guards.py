@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 
 from dkge_dist import api
+from dkge_dist.store import guards
 from dkge_dist.store.guards import SuspiciousSourceError
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
-from tests.graphs import listing, movies, write_changes, write_tsv
+from dkge_dist.types import DkgeError, UsageError
+from tests.graphs import Labelled, listing, movies, write_changes, write_tsv
 from tests.store.sources import swapped, write_splits
 
 
@@ -139,3 +141,64 @@ def test_onto_the_snapshot_that_it_is_meant_for(tmp_path: Path, store: Path) -> 
 def test_a_change_that_finds_some_of_what_it_deletes(tmp_path: Path, store: Path) -> None:
     source = write_changes(tmp_path / "night.changes", deleted=[*movies(1), ("x", "actor", "y")])
     assert api.ingest(store, source)["counts"] == {"already_absent": 1}
+
+
+@pytest.fixture
+def names(tmp_path: Path) -> Path:
+    """A store of names that can be misspelt."""
+    people = [(f"film {word}", "directed by", f"{word} rossi") for word in ("alpha", "bravo", "delta", "gamma")]
+    api.ingest(tmp_path / "store", write_tsv(tmp_path / "base.tsv", people))
+    return tmp_path / "store"
+
+
+def test_new_labels_that_look_misspelt_are_told(tmp_path: Path, names: Path) -> None:
+    night = [("film alpha", "directd by", "delta rosi"), ("film alpha", "written by", "P17"), ("fim bravo", "r", "x")]
+    report = api.ingest(names, write_changes(tmp_path / "night.changes", night))
+    assert report["misspellings"] == {
+        "total": 2,
+        "relations": [{"label": "directd by", "nearest": "directed by"}],
+        "entities": [{"label": "delta rosi", "nearest": "delta rossi"}],
+        "not_compared": 0,
+    }
+    again = api.ingest(names, tmp_path / "night.changes")
+    assert (again["unchanged"], again["misspellings"]["total"]) == (True, 0)
+
+
+def test_strict_refuses_what_looks_misspelt(tmp_path: Path, names: Path) -> None:
+    night = write_changes(tmp_path / "night.changes", [("film alpha", "directd by", "delta rosi")])
+    before = listing(names)
+    with pytest.raises(DkgeError) as refused:
+        api.ingest(names, night, strict=True)
+    assert str(refused.value) == (
+        f"{night}: new relation 'directd by' (nearest: 'directed by') and 1 more. If that is right, leave out --strict"
+    )
+    assert listing(names) == before
+    with pytest.raises(UsageError, match="--force takes what looks wrong and --strict refuses it"):
+        api.ingest(names, night, strict=True, force=True)
+    good = write_changes(tmp_path / "good.changes", [("film alpha", "written by", "somebody")])
+    assert api.ingest(names, good, strict=True)["version"] == 2
+
+
+def test_labels_of_a_first_snapshot_are_not_compared(tmp_path: Path) -> None:
+    source = write_tsv(tmp_path / "base.tsv", [("film", "directed by", "x"), ("film", "directd by", "y")])
+    assert api.ingest(tmp_path / "store", source, strict=True)["misspellings"]["total"] == 0
+
+
+def test_many_new_labels_are_compared_in_part(tmp_path: Path, names: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those with the fewest triples first."""
+    monkeypatch.setattr(guards, "MOST_COMPARED", 3)
+    often = [("delta rosi", "directed by", f"film {i}") for i in range(9)]
+    once = [("film alpha", "directed by", "gamma rosi")]
+    report = api.ingest(names, write_changes(tmp_path / "night.changes", once + often))
+    assert report["misspellings"]["entities"] == [{"label": "gamma rosi", "nearest": "gamma rossi"}]
+    assert report["misspellings"]["not_compared"] == 8
+
+
+@pytest.mark.parametrize(
+    ("first", "told"),
+    [(("Film", "Beziehung", "Person"), True), (("Film", "Beziehung", "person1"), False), (None, False)],
+)
+def test_a_first_line_that_may_be_a_header_is_told(tmp_path: Path, first: Labelled | None, told: bool) -> None:
+    source = write_tsv(tmp_path / "base.tsv", [*([first] if first else []), *movies(40)])
+    counts = api.ingest(tmp_path / "store", source)["counts"]
+    assert ("first lines that may be a header (name its --columns)" in counts) == told

@@ -45,7 +45,7 @@ from tests.store.sources import write_splits
 REPORT_KEYS = {
     "version", "name", "format", "unchanged", "entities", "relations", "triples", "train", "valid", "test", "added",
     "deleted", "emerging_entities", "removed_entities", "emerging_relations", "removed_relations", "counts", "rejects",
-    "lines", "bytes_written", "seconds", "triples_per_second",
+    "held_out_by_default", "misspellings", "lines", "bytes_written", "seconds", "triples_per_second",
 }  # fmt: skip
 
 
@@ -350,3 +350,26 @@ class TestFolding:
         first = api.ingest(path, write_tsv(tmp_path / "base.tsv", movies(40_000)))
         night = api.ingest(path, write_changes(tmp_path / "night.changes", movies(10, first=40_000)))
         assert night["bytes_written"] < first["bytes_written"] / 50
+
+
+def test_a_first_snapshot_is_split_by_default(tmp_path: Path) -> None:
+    graph = [(f"a{i % 60}", "r", f"b{i // 60}") for i in range(3000)]
+    source = write_tsv(tmp_path / "base.tsv", graph)
+    report = api.ingest(tmp_path / "store", source)
+    assert (report["train"], report["valid"], report["test"]) == (2800, 100, 100)
+    assert report["held_out_by_default"]
+    night = api.ingest(tmp_path / "store", write_changes(tmp_path / "night.changes", movies(9)))
+    assert (night["valid"], night["test"], night["held_out_by_default"]) == (100, 100, False)
+    declined = api.ingest(tmp_path / "all", source, valid=0, test=0)
+    assert (declined["train"], declined["held_out_by_default"]) == (3000, False)
+    small = api.ingest(tmp_path / "small", write_tsv(tmp_path / "small.tsv", movies(40)))
+    assert (small["train"], small["held_out_by_default"]) == (40, True)
+
+
+def test_objects_in_memory_are_ingested(tmp_path: Path) -> None:
+    report = api.ingest(tmp_path / "store", movies(40))
+    assert (report["name"], report["format"], report["train"]) == ("snapshot", "triples", 40)
+    assert everything(tmp_path / "store", "snapshot") == set(movies(40))
+    table = pa.table(dict(zip("hrt", map(list, zip(*movies(44), strict=True)), strict=True)))
+    assert api.ingest(tmp_path / "store", table)["added"] == 4
+    assert_sound(tmp_path / "store")

@@ -17,7 +17,12 @@ import numpy as np
 from dkge_dist.graph.labels import Labels
 from dkge_dist.types import Array, DkgeError, Split
 
-FILE_ENDINGS = frozenset((".tsv", ".txt", ".nt", ".parquet", ".changes", ".gz", ".xz", ".lz4"))
+FILE_ENDINGS = frozenset(
+    (
+        ".tsv", ".txt", ".csv", ".jsonl", ".ndjson", ".nt", ".nq", ".ttl", ".trig", ".rdf", ".owl", ".parquet",
+        ".changes", ".gz", ".xz", ".lz4",
+    )
+)  # fmt: skip
 """Endings that are left out of the name of a snapshot. Other dots belong to the name (`dump-2.1`)."""
 
 
@@ -83,6 +88,16 @@ class Rejects:
         self.lines.append(f"{path}:{line}\t{reason}\t{shown!r}")
 
 
+def name_of(path: Path) -> str:
+    """The name of a snapshot that is made from `path`."""
+    if str(path) == "-":
+        return "stdin"
+    path = path if path.name not in ("", "..") else path.resolve()
+    while path.suffix.lower() in FILE_ENDINGS:
+        path = path.with_suffix("")
+    return "".join(c if c.isprintable() else "_" for c in path.name) or "snapshot"
+
+
 class Source(ABC):
     """A file or folder of triples in one format.
 
@@ -106,10 +121,7 @@ class Source(ABC):
     @property
     def name(self) -> str:
         """The default name of a snapshot made from this source."""
-        path = self.path if self.path.name not in ("", "..") else self.path.resolve()
-        while path.suffix.lower() in FILE_ENDINGS:
-            path = path.with_suffix("")
-        return "".join(c if c.isprintable() else "_" for c in path.name) or "snapshot"
+        return name_of(self.path)
 
     @abstractmethod
     def batches(self, rejects: Rejects) -> Iterator[TripleBatch]:

@@ -24,7 +24,7 @@ class Table(NamedTuple):
     columns: list[Labels]
     lines: Array
 
-    def take(self, where: Array) -> Table:
+    def take(self, where: Array | slice) -> Table:
         """The rows at `where`."""
         return Table([column.take(where) for column in self.columns], self.lines[where])
 

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from dkge_dist.graph.sources.base import Source, SourceError
-from dkge_dist.graph.sources.files import UTF8_MARK, only_file, read_start
+from dkge_dist.graph.sources.columns import Columns
+from dkge_dist.graph.sources.files import START_BYTES, STDIN, UTF8_MARK, only_file, read_start
+from dkge_dist.graph.sources.sniff import content_lines, hint_for, is_packages, sniff
 from dkge_dist.types import Split, UsageError
 
-FORMATS = ("tsv", "openke", "ntriples", "parquet", "imdb", "debian", "changes", "labels")
+FORMATS = (
+    "tsv", "csv", "jsonl", "openke", "ntriples", "nquads", "turtle", "trig", "rdfxml", "parquet", "imdb", "debian",
+    "changes", "labels",
+)  # fmt: skip
+RDF = ("ntriples", "nquads", "turtle", "trig", "rdfxml")
 APT_LISTS = Path("/var/lib/apt/lists")
-SNIFF_BYTES = 1 << 16
 SPLIT_STEMS = {
     Split.TRAIN: ("train",),
     Split.VALID: ("valid", "validation", "dev"),
     Split.TEST: ("test",),
 }
-TSV_ENDINGS = (".tsv", ".txt", ".tsv.gz", ".txt.gz")
-PARQUET_ENDINGS = (".parquet",)
+SPLIT_ENDINGS = {
+    "parquet": (".parquet",),
+    "tsv": (".tsv", ".txt", ".tsv.gz", ".txt.gz"),
+    "csv": (".csv", ".csv.gz"),
+    "jsonl": (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz"),
+}
+"""Formats of folders with files by split, and the endings of these."""
 
 
 @dataclass(frozen=True)
@@ -32,13 +41,15 @@ class SourceOptions:
     key: Literal["id", "name"] = "id"
     literals: bool = True
     label_language: str = "en"
+    columns: Columns | None = None
 
 
 _OWNERS = {
-    "released_after": ("imdb", "--released-after"),
-    "key": ("imdb", "--key"),
-    "literals": ("ntriples", "--no-literals"),
-    "label_language": ("ntriples", "--label-language"),
+    "released_after": (("imdb",), "--released-after"),
+    "key": (("imdb",), "--key"),
+    "literals": (RDF, "--no-literals"),
+    "label_language": (RDF, "--label-language"),
+    "columns": (("tsv", "csv", "jsonl", "parquet"), "--columns"),
 }
 
 
@@ -48,25 +59,25 @@ def open_source(path: Path, format: str = "auto", options: SourceOptions | None 
         raise UsageError(f"unknown format {format!r}: one of auto, {', '.join(FORMATS)}")
     if format == "debian" and str(path) == "apt":
         path = APT_LISTS
-    if not path.exists():
+    if path != STDIN and not path.exists():
         raise SourceError(f"{path}: no such file or folder")
-    if format == "auto":
-        format = detect(path)
     options = options or SourceOptions()
+    if format == "auto":
+        format = detect(path, options.columns is not None)
     _refuse_foreign(options, format)
     return _READERS[format](path, options)
 
 
 def _refuse_foreign(options: SourceOptions, format: str) -> None:
     """Refuse an option of another format: it would have no effect."""
-    for name, (owner, option) in _OWNERS.items():
-        if format != owner and getattr(options, name) != getattr(SourceOptions, name):
-            raise UsageError(f"{option} is for {owner} sources, this one is {format}")
+    for name, (owners, option) in _OWNERS.items():
+        if format not in owners and getattr(options, name) != getattr(SourceOptions, name):
+            raise UsageError(f"{option} is for {', '.join(owners)} sources, this one is {format}")
 
 
-def detect(path: Path) -> str:
+def detect(path: Path, columns_said: bool = False) -> str:
     """The format of `path`, or an error that names the formats that were tried."""
-    return _detect_folder(path) if path.is_dir() else _detect_file(path)
+    return _detect_folder(path) if path.is_dir() else _detect_file(path, columns_said)
 
 
 def _detect_folder(path: Path) -> str:
@@ -75,65 +86,38 @@ def _detect_folder(path: Path) -> str:
         return "openke"
     if any(name.startswith("title.basics.tsv") for name in names):
         return "imdb"
-    parquet, tsv = split_files(path, PARQUET_ENDINGS), split_files(path, TSV_ENDINGS)
-    if parquet and tsv:
-        both = f"{parquet[Split.TRAIN].name} and {tsv[Split.TRAIN].name}"
-        raise SourceError(f"{path}: holds both {both}: say which with --format parquet or --format tsv")
-    if parquet or tsv:
-        return "parquet" if parquet else "tsv"
-    if any(_is_packages(name) for name in names):
+    found = {format: files for format, endings in SPLIT_ENDINGS.items() if (files := split_files(path, endings))}
+    if len(found) > 1:
+        both = " and ".join(files[Split.TRAIN].name for files in found.values())
+        raise SourceError(f"{path}: holds both {both}: say which with --format {' or --format '.join(found)}")
+    if found:
+        return next(iter(found))
+    if any(is_packages(name) for name in names):
         return "debian"
     raise SourceError(
         f"{path}: not a folder this program knows: looked for entity2id.txt (openke), title.basics.tsv (imdb), "
-        "train.tsv or train.parquet, Packages (debian)"
+        "train.tsv, train.csv, train.jsonl or train.parquet, Packages (debian); several files are given as such, or as "
+        f"a pattern: '{path}/*.ttl'"
     )
 
 
-def _is_packages(name: str) -> bool:
-    stem = name.split(".")[0] if name.startswith("Packages") else name.rsplit("_", 1)[-1].split(".")[0]
-    return stem == "Packages"
-
-
-def _detect_file(path: Path) -> str:
-    head = read_start(path, SNIFF_BYTES).removeprefix(UTF8_MARK)
-    name = path.name.lower()
-    if head.startswith(b"PAR1") or name.endswith(PARQUET_ENDINGS):
-        return "parquet"
-    lines = _content_lines(head)
+def _detect_file(path: Path, columns_said: bool) -> str:
+    head = read_start(path, START_BYTES).removeprefix(UTF8_MARK)
+    lines = content_lines(head)
     if not lines:
         raise SourceError(f"{path}: empty, no triples in it")
-    if _is_packages(path.name) or lines[0].startswith(b"Package: "):
-        return "debian"
-    if ".nt" in path.suffixes or _looks_like_ntriples(lines):
-        return "ntriples"
-    if ".changes" in path.suffixes or (lines[0][:2] in (b"+\t", b"-\t") and lines[0].count(b"\t") == 3):
-        return "changes"
-    if {line[:1] for line in lines} == {b"+", b"-"}:
+    format = sniff(head, path.name, columns_said)
+    if format in ("tsv", None) and {line[:1] for line in lines} == {b"+", b"-"}:
         raise SourceError(
             f"{path}: every line opens with + or -: give --format changes, or tsv if they belong to labels"
         )
-    if lines[0].count(b"\t") == 2 or name.endswith(TSV_ENDINGS):
-        return "tsv"
-    shown = lines[0][:80].decode("utf-8", "replace")
-    raise SourceError(f"{path}:1: no format this program knows (give --format): {shown!r}")
-
-
-def _content_lines(head: bytes) -> list[bytes]:
-    """The lines of the beginning of a file that are not blank; the last one may be cut."""
-    return [line for line in head.split(b"\n") if line.strip()]
-
-
-# Subject and predicate, then whatever the object is, up to the dot. Between them blanks or tabs. What was matched is
-# never given up again (`*+`): otherwise a crafted line would take time that grows with the square of its length.
-_STATEMENT = re.compile(
-    rb"\s*+(?:<[^>]*+>|_:[^\s<]++)\s*+<[^>]*+>\s*+"
-    rb"(?:<[^>]*+>|_:[^\s.]++(?:\.++[^\s.]++)*+|\"(?:[^\"\\]|\\.)*+\"(?:@[\w-]++|\^\^<[^>]*+>)?+)\s*+\.\s*+(?:#.*+)?+"
-)
-
-
-def _looks_like_ntriples(lines: list[bytes]) -> bool:
-    statement = next((line for line in lines if not line.startswith(b"#")), b"")
-    return _STATEMENT.fullmatch(statement) is not None
+    if format is None:
+        shown = lines[0][:80].decode("utf-8", "replace")
+        raise SourceError(
+            f"{path}:1: no format this program knows (give --format): {shown!r}; {hint_for(head)}. "
+            f"Known are {', '.join(FORMATS)}"
+        )
+    return format
 
 
 def split_files(folder: Path, endings: tuple[str, ...]) -> dict[Split, Path]:
@@ -150,18 +134,31 @@ def split_files(folder: Path, endings: tuple[str, ...]) -> dict[Split, Path]:
 def _tsv(path: Path, options: SourceOptions) -> Source:
     from dkge_dist.graph.sources.tsv import TsvSource
 
-    return TsvSource(path, _splits_of(path, TSV_ENDINGS))
+    return TsvSource(path, _splits_of(path, "tsv"), options.columns)
+
+
+def _csv(path: Path, options: SourceOptions) -> Source:
+    from dkge_dist.graph.sources.csv import CsvSource
+
+    return CsvSource(path, _splits_of(path, "csv"), options.columns)
+
+
+def _jsonl(path: Path, options: SourceOptions) -> Source:
+    from dkge_dist.graph.sources.jsonl import JsonLinesSource
+
+    return JsonLinesSource(path, _splits_of(path, "jsonl"), options.columns)
 
 
 def _parquet(path: Path, options: SourceOptions) -> Source:
     from dkge_dist.graph.sources.parquet import ParquetSource
 
-    return ParquetSource(path, _splits_of(path, PARQUET_ENDINGS))
+    return ParquetSource(path, _splits_of(path, "parquet"), options.columns)
 
 
-def _splits_of(path: Path, endings: tuple[str, ...]) -> dict[Split, Path] | None:
+def _splits_of(path: Path, format: str) -> dict[Split, Path] | None:
     if not path.is_dir():
         return None
+    endings = SPLIT_ENDINGS[format]
     files = split_files(path, endings)
     if not files:
         raise SourceError(f"{path}: no train file in it (looked for {', '.join('train' + e for e in endings)})")
@@ -180,6 +177,30 @@ def _ntriples(path: Path, options: SourceOptions) -> Source:
     return NTriplesSource(path, options.literals, options.label_language)
 
 
+def _nquads(path: Path, options: SourceOptions) -> Source:
+    from dkge_dist.graph.sources.ntriples import NQuadsSource
+
+    return NQuadsSource(path, options.literals, options.label_language)
+
+
+def _turtle(path: Path, options: SourceOptions) -> Source:
+    from dkge_dist.graph.sources.rdf import TurtleSource
+
+    return TurtleSource(path, options.literals, options.label_language)
+
+
+def _trig(path: Path, options: SourceOptions) -> Source:
+    from dkge_dist.graph.sources.rdf import TrigSource
+
+    return TrigSource(path, options.literals, options.label_language)
+
+
+def _rdfxml(path: Path, options: SourceOptions) -> Source:
+    from dkge_dist.graph.sources.rdf import RdfXmlSource
+
+    return RdfXmlSource(path, options.literals, options.label_language)
+
+
 def _imdb(path: Path, options: SourceOptions) -> Source:
     from dkge_dist.graph.sources.imdb import ImdbSource
 
@@ -195,7 +216,7 @@ def _debian(path: Path, options: SourceOptions) -> Source:
 def _changes(path: Path, options: SourceOptions) -> Source:
     from dkge_dist.graph.sources.changes import ChangeSource
 
-    first = (_content_lines(read_start(path, SNIFF_BYTES).removeprefix(UTF8_MARK)) or [b""])[0]
+    first = (content_lines(read_start(path, START_BYTES).removeprefix(UTF8_MARK)) or [b""])[0]
     return ChangeSource(path, glued=first.count(b"\t") == 2 and first[1:2] != b"\t")
 
 
@@ -218,8 +239,14 @@ def _labels(path: Path, options: SourceOptions) -> Source:
 
 _READERS: dict[str, Callable[[Path, SourceOptions], Source]] = {
     "tsv": _tsv,
+    "csv": _csv,
+    "jsonl": _jsonl,
     "openke": _openke,
     "ntriples": _ntriples,
+    "nquads": _nquads,
+    "turtle": _turtle,
+    "trig": _trig,
+    "rdfxml": _rdfxml,
     "parquet": _parquet,
     "imdb": _imdb,
     "debian": _debian,

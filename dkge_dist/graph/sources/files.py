@@ -6,6 +6,7 @@ import gzip
 import itertools
 import lzma
 import os
+import stat
 import zlib
 from collections.abc import Iterator
 from io import BufferedIOBase, BufferedReader, RawIOBase
@@ -17,11 +18,17 @@ import pyarrow as pa
 
 from dkge_dist.files import open_regular
 from dkge_dist.graph.sources.base import Rejects, Source, SourceError
+from dkge_dist.graph.sources.stdin import open_stdin
 from dkge_dist.types import Array
 
 CHUNK_BYTES = 16 << 20
 MAX_LINE_BYTES = 256 << 20
 READ_BYTES = 1 << 18
+START_BYTES = 1 << 16
+"""What is looked at to tell a format or a header."""
+STDIN = Path("-")
+"""Not a file of this name, which is `./-`."""
+
 UTF8_MARK = b"\xef\xbb\xbf"
 XZ_MAGIC, LZ4_MAGIC = b"\xfd7zXZ\x00", b"\x04\x22\x4d\x18"
 XZ_MEMORY = 1 << 29
@@ -57,7 +64,9 @@ class LineChunk(NamedTuple):
 
 
 def open_raw(path: Path) -> BufferedReader:
-    """Open `path` for reading, with errors that name it."""
+    """Open `path` for reading, with errors that name it; `-` is standard input."""
+    if path == STDIN:
+        return open_stdin()
     try:
         # Not a pipe: detecting the format reads the beginning, which then has to be read again.
         return open_regular(path)
@@ -158,6 +167,20 @@ def read_start(path: Path, size: int) -> bytes:
             raise DamagedError(path, error) from None
 
 
+def first_line(path: Path) -> tuple[str | None, int]:
+    """The first line that is not empty, without its end, and its number; None if it is very long or there is none."""
+    try:
+        start = read_start(path, START_BYTES + 1).removeprefix(UTF8_MARK)
+    except DamagedError:
+        return None, 1  # whoever reads all of it says so, with the line
+    lines = start.split(b"\n")
+    complete = lines if len(start) <= START_BYTES else lines[:-1]
+    for number, line in enumerate(complete, 1):
+        if line not in (b"", b"\r"):
+            return line.removesuffix(b"\r").decode("utf-8", "replace"), number
+    return None, 1
+
+
 def read_blocks(path: Path, source: Source) -> Iterator[bytes]:
     """The decompressed bytes of `path` in large blocks; advances `source.bytes_read` by what was read of the file."""
     before = source.bytes_read
@@ -186,16 +209,16 @@ def read_blocks(path: Path, source: Source) -> Iterator[bytes]:
 
 def _last_written(file: BufferedReader) -> tuple[int, int]:
     state = os.fstat(file.fileno())
-    return state.st_size, state.st_mtime_ns
+    # The times of a pipe are those of its last bytes.
+    return (state.st_size, state.st_mtime_ns) if stat.S_ISREG(state.st_mode) else (0, 0)
 
 
-def read_line_chunks(path: Path, source: Source, rejects: Rejects) -> Iterator[LineChunk]:
-    """The lines of `path`, in chunks that are valid UTF-8 and end in a newline.
+def read_lines(path: Path, source: Source) -> Iterator[tuple[bytes, int]]:
+    """The bytes of `path` in chunks that end in a newline, each with the number of its first line.
 
-    A last line without a newline gets one, a byte order mark is dropped. A line with invalid UTF-8 goes to `rejects`;
-    if these allow it, an empty line replaces it, so that line numbers stay right. Readers skip empty lines.
+    A last line without a newline gets one, a byte order mark is dropped.
     """
-    first_line = 1
+    line = 1
     rest = b""
     try:
         for number, block in enumerate(itertools.chain(read_blocks(path, source), [b""])):
@@ -205,14 +228,24 @@ def read_line_chunks(path: Path, source: Source, rejects: Rejects) -> Iterator[L
             cut = text.rfind(b"\n") + 1
             whole, rest = text[:cut], text[cut:]
             if len(rest) > MAX_LINE_BYTES:
-                line = first_line + whole.count(b"\n")
+                line += whole.count(b"\n")
                 raise SourceError(f"{path}:{line}: a line of over {MAX_LINE_BYTES >> 20} MiB")
             if whole:
-                valid, emptied = _valid_utf8(whole, path, first_line, rejects)
-                yield LineChunk(np.frombuffer(valid, np.uint8), first_line, emptied)
-                first_line += whole.count(b"\n")
+                yield whole, line
+                line += whole.count(b"\n")
     except DamagedError as error:
-        raise DamagedError(path, error.reason, line=first_line + error.lines) from None
+        raise DamagedError(path, error.reason, line=line + error.lines) from None
+
+
+def read_line_chunks(path: Path, source: Source, rejects: Rejects) -> Iterator[LineChunk]:
+    """The lines of `path`, in chunks that are valid UTF-8 and end in a newline.
+
+    A line with invalid UTF-8 goes to `rejects`; if these allow it, an empty line replaces it, so that line numbers stay
+    right. Readers skip empty lines.
+    """
+    for whole, line in read_lines(path, source):
+        valid, emptied = _valid_utf8(whole, path, line, rejects)
+        yield LineChunk(np.frombuffer(valid, np.uint8), line, emptied)
 
 
 def line_text(data: Array, start: int) -> str:

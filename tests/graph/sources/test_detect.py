@@ -74,6 +74,32 @@ def parquet(path: Path) -> Path:
         ("Packages", PACKAGES, "debian"),
         ("mirror_dists_sid_main_binary-amd64_Packages", PACKAGES, "debian"),
         ("metadata.txt", PACKAGES, "debian"),
+        ("graph", "note\thead\trelation\ttail\nx\ta\tr\tb\n", "tsv"),
+        ("graph.csv", "not a triple\n", "csv"),
+        ("graph", "a,r,b\nb,r,c\n", "csv"),
+        ("graph.txt", "a,r,b\nb,r,c\n", "csv"),
+        ("graph", "\ufeffSubject;Predicate;Object\r\na;r;b\r\n", "csv"),
+        ("graph", 'from,to,type,note\na,b,r,"x,\ny"\n', "csv"),
+        ("graph", '"a,b",r,"two\nlines"\nb,r,c\n', "csv"),
+        ("graph", "a;r;b,c\nb;r;c\n", "csv"),
+        ("graph", "a;r;b,c\nb;r\n", None),
+        ("graph", '{"h": "a", "r": "r", "t": "b"}\n', "jsonl"),
+        ("graph", '["a", "r", "b"]\n', "jsonl"),
+        ("graph.ndjson", "nonsense\n", "jsonl"),
+        ("graph", "@prefix x: <urn:x> .\nx:a x:p x:b .\n", "turtle"),
+        ("graph", "# comment\nPREFIX x: <urn:x>\nx:a x:p x:b .\n", "turtle"),
+        ("graph.ttl", "<urn:a> <urn:p> <urn:b>, <urn:c> .\n", "turtle"),
+        ("graph.ttl", NTRIPLES * 3, "ntriples"),
+        ("graph.ttl", NTRIPLES + "@prefix x: <urn:x> .\n" + NTRIPLES, "turtle"),
+        ("graph", "@prefix x: <urn:x> .\nx:g {\n x:a x:p x:b }\n", "trig"),
+        ("graph.trig", "<urn:a> <urn:p> <urn:b> .\n", "trig"),
+        ("graph", "<urn:a> <urn:r> <urn:b> <urn:g> .\n", "nquads"),
+        ("graph", NTRIPLES + '<urn:a> <urn:r> "x y"@en <urn:g> .\n', "nquads"),
+        ("graph.nq", NTRIPLES, "nquads"),
+        ("graph", '<?xml version="1.0"?>\n<rdf:RDF xmlns:rdf="urn:x"/>\n', "rdfxml"),
+        ("graph", "<rdf:RDF/>", "rdfxml"),
+        ("graph.owl", "<x/>", "rdfxml"),
+        ("graph", '<?xml version="1.0"?>\n<graphml/>\n', None),
     ],
 )
 def test_format_of_files(tmp_path: Path, name: str, content: str, format: str | None) -> None:
@@ -120,6 +146,8 @@ def test_format_of_parquet_files(tmp_path: Path) -> None:
         (["train.txt", "valid.txt", "test.txt"], "tsv"),
         (["train.tsv.gz", "dev.tsv.gz", "notes.md"], "tsv"),
         (["train.parquet", "test.parquet"], "parquet"),
+        (["train.csv", "valid.csv"], "csv"),
+        (["train.jsonl.gz"], "jsonl"),
         (["Packages"], "debian"),
         (["Packages.xz", "Release"], "debian"),
         (["deb.example_dists_sid_main_binary-amd64_Packages.lz4"], "debian"),
@@ -210,9 +238,9 @@ def test_empty_gzip_file_is_refused(tmp_path: Path) -> None:
     ("content", "shown"),
     [
         ("just words\n", "'just words'"),
-        ("a,r,b\n", "'a,r,b'"),
+        ("a,r,b\nc,d\n", "'a,r,b'"),
         ("a\tb\n", "'a\\tb'"),
-        ('{"head": "a"}\n', '\'{"head": "a"}\''),
+        ('[\n{"head": "a"}\n]\n', "'['"),
         (b"\xff\xfea\x00\n\x00", "a\\x00"),
         (b"BZh91AY&SY", "BZh91AY&SY"),
     ],
@@ -223,6 +251,37 @@ def test_unknown_content_is_shown(tmp_path: Path, content: str | bytes, shown: s
         open_source(path)
     assert str(caught.value).startswith(f"{path}:1: no format this program knows (give --format): ")
     assert shown in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "hint"),
+    [
+        ("just words\n", "with tabs between, can be read whatever they are"),
+        (b"PK\x03\x04xl/workbook.xml", "save the sheet as CSV (UTF-8)"),
+        ("a\tr\tb\n".encode("utf-16"), "`iconv -f UTF-16 -t UTF-8` converts it"),
+        (b"BZh91AY&SY", "`bunzip2` unpacks it"),
+        (b"\x28\xb5\x2f\xfd...", "`zstd -d` unpacks it"),
+        ('[\n{"head": "a"}\n]\n', "`jq -c '.[]'` writes one item a line"),
+        ('{\n"head": "a"\n}\n', "`jq -c` writes one object a line"),
+        ("<html>\n", "XML or HTML that is not RDF/XML"),
+    ],
+)
+def test_unknown_content_says_how_to_convert_it(tmp_path: Path, content: str | bytes, hint: str) -> None:
+    path = written(tmp_path / "graph", content)
+    with pytest.raises(SourceError) as caught:
+        open_source(path)
+    assert hint in str(caught.value)
+    assert str(caught.value).endswith(f"Known are {', '.join(FORMATS)}")
+    assert "\n" not in str(caught.value)
+
+
+def test_columns_that_the_user_says_make_a_table(tmp_path: Path) -> None:
+    for content in ("x\ta\tr\tb\ny\ta\tr\tc\n", "x,a,r,b\ny,a,r,c\n"):
+        path = written(tmp_path / "graph", content)
+        with pytest.raises(SourceError, match="no format this program knows"):
+            open_source(path)
+        source = open_source(path, options=SourceOptions(columns=(2, 3, 4)))
+        assert triples(source) == [("a", "r", "b"), ("a", "r", "c")]
 
 
 def test_glued_signs_need_an_explicit_format(tmp_path: Path) -> None:
@@ -295,7 +354,10 @@ def test_options_reach_their_readers(tmp_path: Path) -> None:
     [
         (SourceOptions(released_after=2013), "--released-after is for imdb sources, this one is tsv"),
         (SourceOptions(key="name"), "--key is for imdb sources, this one is tsv"),
-        (SourceOptions(literals=False), "--no-literals is for ntriples sources, this one is tsv"),
+        (
+            SourceOptions(literals=False),
+            "--no-literals is for ntriples, nquads, turtle, trig, rdfxml sources, this one is tsv",
+        ),
     ],
 )
 def test_options_of_other_formats_are_refused(tmp_path: Path, options: SourceOptions, problem: str) -> None:

@@ -137,16 +137,31 @@ def test_batches_are_bounded_and_in_order(tmp_path: Path, monkeypatch: pytest.Mo
 def test_missing_column_is_named(tmp_path: Path, missing: str) -> None:
     columns = {name: column(["x"]) for name in ("h", "r", "t", "other") if name != missing}
     path = write(tmp_path / "graph.parquet", **columns)
-    names = ", ".join(columns)
-    with pytest.raises(SourceError, match=f"^{path}: no column '{missing}'; the columns are: {names}$"):
+    names = ", ".join(map(repr, columns))
+    with pytest.raises(SourceError, match=f"^{path}: the columns are {names}: none are usual .*; name them"):
         triples(ParquetSource(path))
+    with pytest.raises(SourceError, match=f"^{path}: no column '{missing}'; the columns are {names}$"):
+        triples(ParquetSource(path, columns=("h", "r", "t")))
+
+
+@pytest.mark.parametrize("columns", [("film", "job", "who"), (3, 1, 4)])
+def test_columns_that_the_user_says(tmp_path: Path, columns: tuple[str | int, str | int, str | int]) -> None:
+    named = {"job": column(["r"]), "h": column(["?"]), "film": column(["a"]), "who": column(["b"])}
+    assert triples(ParquetSource(write(tmp_path / "graph.parquet", **named), columns=columns)) == [("a", "r", "b")]
+
+
+def test_usual_names_of_columns(tmp_path: Path) -> None:
+    named = {"Object": column(["b"]), "Subject": column(["a"]), "Predicate": column(["r"])}
+    assert triples(ParquetSource(write(tmp_path / "graph.parquet", **named))) == [("a", "r", "b")]
 
 
 def test_repeated_column_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "graph.parquet"
     pq.write_table(pa.Table.from_arrays([column(["x"])] * 4, names=["h", "r", "t", "h"]), path)
-    with pytest.raises(SourceError, match=f"^{path}: 2 columns named 'h'"):
+    with pytest.raises(SourceError, match=f"^{path}: which of the columns 'h', 'r', 't', 'h' is meant"):
         triples(ParquetSource(path))
+    with pytest.raises(SourceError, match=f"^{path}: 2 columns named 'h'"):
+        triples(ParquetSource(path, columns=("h", "r", "t")))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,151 @@
+"""Tables, iterables, graphs and matrices in memory give the triples that they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import networkx
+import numpy as np
+import pandas
+import polars
+import pyarrow as pa
+import pytest
+import scipy.sparse
+
+from dkge_dist.graph.sources import memory
+from dkge_dist.graph.sources.base import Rejects, SourceError
+from dkge_dist.graph.sources.memory import open_object
+from dkge_dist.types import UsageError
+from tests.graph.sources.reading import GOOD, refusal, triples
+from tests.graphs import Labelled, odd_triples
+
+COLUMNS = {"tail": ["b", "c", "a"], "weight": [1.5, None, 2], "head": ["a", "b", "c"], "relation": ["r", "s", "r"]}
+TABLES = {
+    "pandas": lambda c: pandas.DataFrame(c),
+    "pandas-object": lambda c: pandas.DataFrame(c, dtype=object),
+    "pandas-category": lambda c: pandas.DataFrame(c).astype(dict.fromkeys(("head", "relation", "tail"), "category")),
+    "polars": lambda c: polars.DataFrame(c),
+    "pyarrow": lambda c: pa.table(c),
+    "pyarrow-batch": lambda c: pa.RecordBatch.from_pydict(c),
+    "pyarrow-reader": lambda c: pa.table(c).to_reader(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_tables_by_usual_columns(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "BATCH_ROWS", 2)
+    assert triples(open_object(TABLES[kind](COLUMNS))) == GOOD
+
+
+@pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow"])
+def test_tables_by_the_columns_that_the_user_says(kind: str) -> None:
+    table = TABLES[kind]({"film": ["a"], "x": ["?"], "who": [7], "job": ["r"]})
+    assert triples(open_object(table, ("film", "job", "who"))) == [("a", "r", "7")]
+    table = TABLES[kind]({"film": ["a"], "x": ["?"], "who": [7], "job": ["r"]})
+    assert triples(open_object(table, (1, 4, 3))) == [("a", "r", "7")]
+    with pytest.raises(SourceError, match=r"the columns are 'film', 'x', 'who', 'job': none are usual"):
+        open_object(TABLES[kind]({"film": ["a"], "x": ["?"], "who": [7], "job": ["r"]}))
+
+
+@pytest.mark.parametrize("kind", ["pandas", "pandas-object", "polars", "pyarrow"])
+def test_odd_labels_keep_every_byte(kind: str) -> None:
+    columns = dict(zip("hrt", map(list, zip(*odd_triples(), strict=True)), strict=True))
+    assert triples(open_object(TABLES[kind](columns))) == odd_triples()
+
+
+@pytest.mark.parametrize("missing", [None, np.nan, pandas.NA])
+def test_missing_values_are_bad_rows(missing: Any) -> None:
+    frame = pandas.DataFrame({"h": ["a", "b", missing], "r": ["r", "s", "t"], "t": ["b", missing, "c"]}, dtype=object)
+    assert refusal(open_object(frame)) == "DataFrame:2: null in column 't' of this row"
+    assert triples(open_object(frame), Rejects(limit=2)) == GOOD[:1]
+
+
+def test_columns_that_hold_no_labels_are_named() -> None:
+    gaps = pandas.DataFrame({"h": ["a", "b"], "r": ["r", "s"], "t": [1, np.nan]})
+    with pytest.raises(SourceError, match=r"column 't' is of type double \(a column of integers with gaps\?\)"):
+        open_object(gaps)
+    mixed = pandas.DataFrame({"h": ["a", 7], "r": ["r", "s"], "t": ["b", "c"]}, dtype=object)
+    with pytest.raises(SourceError, match=r"^DataFrame: column 'h': .*; labels are strings or integers$"):
+        open_object(mixed)
+
+
+def numbered() -> Iterator[Labelled]:
+    yield from GOOD
+
+
+@pytest.mark.parametrize(
+    "given",
+    [GOOD, tuple(GOOD), numbered(), np.array(GOOD), [dict(zip("hrt", row, strict=True)) for row in GOOD], set(GOOD)],
+    ids=["list", "tuple", "generator", "array", "mappings", "set"],
+)
+def test_iterables(given: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "BATCH_ROWS", 2)
+    assert sorted(triples(open_object(given))) == GOOD
+
+
+def test_bad_items_are_numbered() -> None:
+    given = [GOOD[0], ("a", "r"), GOOD[1], None]
+    assert refusal(open_object(given)) == "list:2: 2 values instead of 3"
+    assert triples(open_object(given), Rejects(limit=2)) == GOOD[:2]
+
+
+def test_edges_of_graphs() -> None:
+    directed = networkx.DiGraph([("b", "a"), (1, 2, {"relation": "cites"}), ("x", "y", {"label": "knows"})])
+    expected = [("b", "linked to", "a"), ("1", "cites", "2"), ("x", "knows", "y")]
+    assert sorted(triples(open_object(directed))) == sorted(expected)
+    assert ("b", "likes", "a") in triples(open_object(directed, relation="likes"))
+    keyed = networkx.MultiDiGraph()
+    keyed.add_edge("a", "b", key="director")
+    keyed.add_edge("a", "b", key="writer")
+    keyed.add_edge("a", "b")
+    relations = sorted(r for _, r, _ in triples(open_object(keyed)))
+    assert relations == ["director", "linked to", "writer"]
+
+
+def test_edges_without_direction_do_not_depend_on_the_order_of_nodes() -> None:
+    one, other = networkx.Graph([("b", "a"), ("a", "c")]), networkx.Graph([("c", "a"), ("a", "b")])
+    assert sorted(triples(open_object(one))) == sorted(triples(open_object(other)))
+    assert sorted(triples(open_object(one))) == [("a", "linked to", "b"), ("a", "linked to", "c")]
+
+
+def test_nodes_that_are_no_labels_are_refused() -> None:
+    assert "the head is tuple (1, 2); labels are strings" in refusal(open_object(networkx.DiGraph([((1, 2), "a")])))
+
+
+@pytest.mark.parametrize("kind", [scipy.sparse.csr_matrix, scipy.sparse.coo_array, scipy.sparse.lil_array])
+def test_adjacency_matrices(kind: Any) -> None:
+    matrix = kind(np.array([[0, 1, 0], [0, 0, 2.5], [1, 0, 0]]))
+    assert sorted(triples(open_object(matrix))) == [(str(i), "linked to", str((i + 1) % 3)) for i in range(3)]
+    named = open_object(matrix, nodelist=["a", "b", 7], relation="cites")
+    assert sorted(triples(named)) == [("7", "cites", "a"), ("a", "cites", "b"), ("b", "cites", "7")]
+
+
+def test_stored_zeros_are_no_edges() -> None:
+    matrix = scipy.sparse.csr_array((np.array([0, 1]), (np.array([0, 1]), np.array([1, 0]))), shape=(2, 2))
+    assert triples(open_object(matrix)) == [("1", "linked to", "0")]
+
+
+def test_matrices_that_are_no_graphs_are_refused() -> None:
+    with pytest.raises(SourceError, match="an adjacency matrix is square"):
+        open_object(scipy.sparse.csr_array((2, 3)))
+    with pytest.raises(SourceError, match="nodelist has 1 labels for 2 rows"):
+        open_object(scipy.sparse.csr_array((2, 2)), nodelist=["a"])
+    source = open_object(scipy.sparse.csr_array(np.ones((2, 2))), nodelist=["a", ""])
+    assert "nodelist, label 2: empty head" in refusal(source)
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "problem"),
+    [
+        (7, {}, "a int cannot be read: give a path, a table"),
+        ({"h": ["a"]}, {}, "a dict cannot be read"),
+        (GOOD, {"nodelist": ["a"]}, "nodelist does not go with a list"),
+        (GOOD, {"relation": "r"}, "relation does not go with a list"),
+        (networkx.DiGraph([("a", "b")]), {"columns": (1, 2, 3)}, "columns does not go with a DiGraph"),
+        (networkx.DiGraph([("a", "b")]), {"relation": ""}, "relation is empty"),
+    ],
+)
+def test_wrong_usage(given: Any, options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        open_object(given, **options)
