@@ -45,7 +45,8 @@ from tests.store.sources import write_splits
 REPORT_KEYS = {
     "version", "name", "format", "unchanged", "entities", "relations", "triples", "train", "valid", "test", "added",
     "deleted", "emerging_entities", "removed_entities", "emerging_relations", "removed_relations", "counts", "rejects",
-    "held_out_by_default", "misspellings", "lines", "bytes_written", "seconds", "triples_per_second", "named_entities", "named_relations",
+    "held_out_by_default", "misspellings", "lines", "bytes_written", "seconds", "triples_per_second", "named_entities",
+    "named_relations",
 }  # fmt: skip
 
 
