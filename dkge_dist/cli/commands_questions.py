@@ -212,9 +212,11 @@ def export(
         Literal["parquet", "npy", "safetensors", "zarr"], typer.Option(help="Kind of files.")
     ] = "parquet",
     version: ModelVersion = None,
-    since: Annotated[
+    changed_since: Annotated[
         str | None,
-        typer.Option(metavar="V", help="Only what changed since the model of this version: to upsert, to delete."),
+        typer.Option(
+            "--since", metavar="V", help="Only what changed since the model of this version: to upsert, to delete."
+        ),
     ] = None,
     what: Annotated[Literal["joint", "knowledge", "context"], typer.Option(help="Which vectors.")] = "joint",
     as_json: Json = False,
@@ -222,5 +224,5 @@ def export(
     """Write the vectors of a model, with their labels, for other programs."""
     from dkge_dist import api
 
-    report = api.export(store, out, format=format, version=version, since=since, what=what)
+    report = api.export(store, out, format=format, version=version, since=changed_since, what=what)
     emit(report, as_json, lambda report: render_exported(report, out))

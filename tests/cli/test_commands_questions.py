@@ -368,7 +368,7 @@ class TestDisplayNames:
         assert told == "nothing.tsv: no such file"
         (tmp_path / "x.tsv").write_text("a\tb\tc\n")
         told = error_of(run("ingest", copy, tmp_path / "x.tsv", "--label-language", "de", "--json"), 2)
-        assert told == "--label-language is for ntriples sources, this one is tsv"
+        assert told == "--label-language is for ntriples, nquads, turtle, trig, rdfxml sources, this one is tsv"
 
     def test_a_night_brings_names(self, copy: Path, folder: Path, tmp_path: Path, run: Run) -> None:
         names = tmp_path / "names.tsv"

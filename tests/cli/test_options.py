@@ -22,7 +22,7 @@ SHARED = ("as_json", "config", "valid", "test", "force", "max_bad_lines", "onto"
 
 
 def test_every_command_takes_json() -> None:
-    assert len(COMMANDS) == 16
+    assert len(COMMANDS) == 18
     assert all(parameters["as_json"].opts == ["--json"] for parameters in COMMANDS.values())
 
 
@@ -40,7 +40,7 @@ def test_shared_options_mean_the_same_everywhere(shared: str) -> None:
 
 def test_commands_on_shards_take_an_address_and_a_wait() -> None:
     on_shards = {name for name, parameters in COMMANDS.items() if "shards" in parameters}
-    assert on_shards == {"train", "update", "nightly", "evaluate", "fidelity", "answer"}
+    assert on_shards == {"train", "update", "nightly", "evaluate", "fidelity", "answer", "score", "similar"}
     assert all({"address", "wait"} <= COMMANDS[name].keys() for name in on_shards)
 
 

@@ -38,7 +38,7 @@ def ring(entities: int = 80) -> list[str]:
 
 RING = ["model.dim=16", "train.max_epochs=40", "train.batch_size=200", "train.negatives=32", "evidence=false"]
 SPOILT = ["online.learning_rate=3", "online.max_epochs=5", "online.hold_affected=0", "online.replay=4",
-          "online.narrow_after=0"]  # fmt: skip
+          "online.narrow_after=0", "online.optimizer=adagrad"]  # fmt: skip
 """An update that forgets what was learnt before."""
 GENTLE = ["online.learning_rate=0.001", "online.max_epochs=1"]
 """An update that leaves everything in its place."""
