@@ -28,7 +28,7 @@ from dkge_dist.store.storage.bucket import BucketStorage
 from tests.graphs import dense, fresh_labels, write_changes, write_tsv
 
 LAUNCH = Path(__file__).parents[2] / "launch"
-README = LAUNCH.parent / "README.md"
+GUIDE = LAUNCH.parent / "docs" / "cluster.md"
 FILES = ["rayjob.yaml", "rayjob-bucket.yaml", "nightly-cronjob.yaml", "nightly-bucket-cronjob.yaml", "store-claim.yaml",
          "network-policy.yaml"]  # fmt: skip
 JOBS = ["rayjob.yaml", "rayjob-bucket.yaml"]
@@ -221,7 +221,7 @@ def test_bucket_variant_is_the_other_one_without_a_shared_volume() -> None:
     assert shared == bucket
 
 
-def test_ports_are_the_same_everywhere_and_in_the_readme() -> None:
+def test_ports_are_the_same_everywhere_and_in_the_guide() -> None:
     text = (LAUNCH / "cluster.yaml").read_text(encoding="utf-8")
     starts = [command for command in re.split(r"\n  - ", text) if "ray start" in command and "RAY_AUTH_MODE" in command]
     given = [dict(re.findall(r"--([a-z-]*port)=([0-9]+)", command)) for command in starts]
@@ -231,9 +231,9 @@ def test_ports_are_the_same_everywhere_and_in_the_readme() -> None:
         cluster = of_kind(name, "RayJob")["spec"]["rayClusterSpec"]
         for group in (cluster["headGroupSpec"], *cluster["workerGroupSpecs"]):
             assert {key: value for key, value in group["rayStartParams"].items() if key.endswith("port")} == worker
-    table = README.read_text(encoding="utf-8")
+    table = GUIDE.read_text(encoding="utf-8")
     for port in {*head.values(), "20000", "20099"} - {worker["min-worker-port"], worker["max-worker-port"]}:
-        assert re.search(rf"^\| .*\b{port}\b", table, re.MULTILINE), f"port {port} is not in the README"
+        assert re.search(rf"^\| .*\b{port}\b", table, re.MULTILINE), f"port {port} is not in the guide"
     assert f"{worker['min-worker-port']}–{worker['max-worker-port']}" in table
     assert text.count("DKGE_SHARD_PORTS=20000-20099") == 2
 
