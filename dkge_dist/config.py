@@ -172,7 +172,7 @@ class OnlineSettings(Section):
     ] = 0.25
     hold_affected: Annotated[
         float, Field(ge=0, le=1000, description="how strongly affected entities are drawn back to where they were")
-    ] = 0.1
+    ] = 0.2
     batch_size: Annotated[int, Field(ge=1, le=10_000_000)] = 1000
     optimizer: Annotated[
         Literal["adagrad", "sgd", "damped_adagrad"],

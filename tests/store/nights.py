@@ -37,9 +37,9 @@ def store_with_a_night(folder: Path) -> Path:
 
 
 def numbers(store: Path, version: int | str | None = None) -> dict[str, Any]:
-    """An evaluation, but for how long it took."""
+    """An evaluation, but for how long it took and for what is newer by now."""
     found = api.evaluate(store, version=None if version is None else str(version), categories=True)
-    return {key: value for key, value in found.items() if key != "seconds"}
+    return {key: value for key, value in found.items() if key not in ("seconds", "notice")}
 
 
 def current(store: Path) -> tuple[int, int | None]:
