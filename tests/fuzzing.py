@@ -35,7 +35,7 @@ from dkge_dist.config import load_settings
 from dkge_dist.graph.sources.base import Rejects, Source
 from dkge_dist.graph.sources.changes import ChangeSource
 from dkge_dist.graph.sources.columns import layout_of
-from dkge_dist.graph.sources.csv import CsvSource, first_record
+from dkge_dist.graph.sources.csv import CsvSource
 from dkge_dist.graph.sources.debian import DebianSource
 from dkge_dist.graph.sources.detect import open_source
 from dkge_dist.graph.sources.files import START_BYTES
@@ -47,6 +47,7 @@ from dkge_dist.graph.sources.ntriples import NQuadsSource, NTriplesSource
 from dkge_dist.graph.sources.openke import BLANKS, OpenKeSource
 from dkge_dist.graph.sources.parquet import ParquetSource
 from dkge_dist.graph.sources.rdf import RdfXmlSource, TrigSource, TurtleSource
+from dkge_dist.graph.sources.sniff import first_record
 from dkge_dist.graph.sources.tsv import TsvSource
 from dkge_dist.jobs.batches import lines_in
 from dkge_dist.jobs.opened import lines_of_three

@@ -80,6 +80,9 @@ def _bad_rows(column: _Column) -> Iterator[tuple[int, str]]:
     values, places = column
     for row in np.flatnonzero(places < 0).tolist():
         yield row, "null"
+    # A damaged file may refer to what its dictionary does not have.
+    for row in np.flatnonzero(places >= len(values)).tolist():
+        yield row, "a value that is not in its dictionary"
     for place, problem in _bad_values(values):
         for row in np.flatnonzero(places == place).tolist():
             yield row, problem

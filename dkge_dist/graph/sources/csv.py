@@ -6,8 +6,6 @@ Columns are found as in TSV files. Labels are what is between the quotes, to the
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,12 +13,12 @@ import numpy as np
 
 from dkge_dist.graph.labels import Labels
 from dkge_dist.graph.sources.base import Rejects, SourceError, SplitFilesSource, TripleBatch
-from dkge_dist.graph.sources.columns import ROLES, Columns, Layout, layout_of, usual_ends
-from dkge_dist.graph.sources.files import MAX_LINE_BYTES, START_BYTES, UTF8_MARK, line_text, read_lines, read_start
+from dkge_dist.graph.sources.columns import ROLES, Columns, Layout, layout_of
+from dkge_dist.graph.sources.files import MAX_LINE_BYTES, START_BYTES, line_text, read_lines, read_start
+from dkge_dist.graph.sources.sniff import first_record
 from dkge_dist.kernels.text import BLANK_BEFORE_QUOTE, TEXT_AFTER_QUOTE, QuotedFields, split_quoted
 from dkge_dist.types import Array, Split
 
-DELIMITERS = (",", ";")
 EMPTY_LINES = (b"\n", b"\r\n")
 FLAWS = {
     TEXT_AFTER_QUOTE: "text after the closing quote of a field",
@@ -118,33 +116,3 @@ def _broken(text: bytes, fields: QuotedFields) -> dict[int, str]:
         except UnicodeDecodeError as error:
             found[i] = f"broken UTF-8 at byte {error.start + 1} of the record"
     return found
-
-
-def first_record(start: bytes) -> tuple[str, list[str] | None]:
-    """The delimiter of a file that opens with `start`, and the fields of its first record (None if it is too long).
-
-    Commas, unless semicolons alone give a header or three fields.
-    """
-    found = {delimiter: next(iter(sniffed_records(start, delimiter)), None) for delimiter in DELIMITERS}
-    for delimiter, fields in found.items():
-        if fields is not None and usual_ends(fields) is not None:
-            return delimiter, fields
-    comma, semicolon = found.values()
-    if semicolon is not None and len(semicolon) > 2 and (comma is None or len(comma) < 3):
-        return ";", semicolon
-    return ",", comma
-
-
-def sniffed_records(start: bytes, delimiter: str) -> list[list[str]]:
-    """The records at the beginning of a file that are whole, without empty lines."""
-    text = start.removeprefix(UTF8_MARK)
-    if len(text) + len(UTF8_MARK) >= START_BYTES:
-        text = text[: text.rfind(b"\n") + 1]
-    rows: list[list[str]] = []
-    try:
-        for row in csv.reader(io.StringIO(text.decode("utf-8", "replace"), newline=""), delimiter=delimiter):
-            if row:
-                rows.append(row)
-    except csv.Error:
-        pass  # a very long field, or a NUL: the reader of the whole file says what is wrong
-    return rows

@@ -1,14 +1,20 @@
-"""The format of a file by its beginning and its name. Pure: bytes and a name in, a format out."""
+"""The format of a file by its beginning and its name. Pure: bytes and a name in, a format out.
+
+Imports no reader and no kernel: what is no source at all is said before anything is compiled.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 from pathlib import PurePath
 
 from dkge_dist.graph.sources.columns import usual_ends
-from dkge_dist.graph.sources.csv import DELIMITERS, sniffed_records
+from dkge_dist.graph.sources.files import START_BYTES, UTF8_MARK
 
+DELIMITERS = (",", ";")
 ENDINGS = {
     ".tsv": "tsv",
     ".txt": "tsv",
@@ -133,3 +139,33 @@ def _sniff_delimited(head: bytes, lines: list[bytes], columns_said: bool) -> str
         if width == 3 or (width > 3 and (columns_said or usual_ends(records[0]) is not None)):
             return "csv"
     return None
+
+
+def first_record(start: bytes) -> tuple[str, list[str] | None]:
+    """The delimiter of a file that opens with `start`, and the fields of its first record (None if it is too long).
+
+    Commas, unless semicolons alone give a header or three fields.
+    """
+    found = {delimiter: next(iter(sniffed_records(start, delimiter)), None) for delimiter in DELIMITERS}
+    for delimiter, fields in found.items():
+        if fields is not None and usual_ends(fields) is not None:
+            return delimiter, fields
+    comma, semicolon = found.values()
+    if semicolon is not None and len(semicolon) > 2 and (comma is None or len(comma) < 3):
+        return ";", semicolon
+    return ",", comma
+
+
+def sniffed_records(start: bytes, delimiter: str) -> list[list[str]]:
+    """The records at the beginning of a file that are whole, without empty lines."""
+    text = start.removeprefix(UTF8_MARK)
+    if len(text) + len(UTF8_MARK) >= START_BYTES:
+        text = text[: text.rfind(b"\n") + 1]
+    rows: list[list[str]] = []
+    try:
+        for row in csv.reader(io.StringIO(text.decode("utf-8", "replace"), newline=""), delimiter=delimiter):
+            if row:
+                rows.append(row)
+    except csv.Error:
+        pass  # a very long field, or a NUL: the reader of the whole file says what is wrong
+    return rows
