@@ -21,6 +21,7 @@ from tests.cli.running import (
     Ended,
     Run,
     error_of,
+    without_progress,
     without_time,
 )
 from tests.graphs import (
@@ -126,7 +127,7 @@ class TestStopped:
             time.sleep(0.01)
         command.send_signal(number)
         stdout, stderr = command.communicate(timeout=60)
-        message = error_of(Ended(command.returncode, stdout, stderr), 1)
+        message = error_of(Ended(command.returncode, stdout, without_progress(stderr)), 1)
         assert message.startswith("stopped in epoch ")
         assert "the same command goes on from here" in message
         assert Store.open(store).versions() == [1]
