@@ -44,7 +44,7 @@ from tests.store.sources import write_splits
 
 REPORT_KEYS = {
     "version", "name", "format", "unchanged", "entities", "relations", "triples", "train", "valid", "test", "added",
-    "deleted", "emerging_entities", "removed_entities", "emerging_relations", "removed_relations", "counts", "rejects",
+    "deleted", "emerging_entities", "removed_entities", "emerging_relations", "removed_relations", "counts", "named_entities", "named_relations", "rejects",
     "lines", "bytes_written", "seconds", "triples_per_second",
 }  # fmt: skip
 
