@@ -21,7 +21,8 @@ def render_synthesised(report: dict[str, Any], out: Path) -> None:
 def render_ingested(report: dict[str, Any]) -> None:
     """The new snapshot and how it differs from its parent."""
     if report["unchanged"]:
-        print(f"nothing changed: {report['name']!r} (version {report['version']}) has the same content")
+        what = "no triple" if report["named_entities"] or report["named_relations"] else "nothing"
+        print(f"{what} changed: {report['name']!r} (version {report['version']}) has the same content")
         _render_notices(report)
         return
     print(
