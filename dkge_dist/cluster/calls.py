@@ -99,6 +99,9 @@ class RayCall:
             TransportClient(f"shard {self.shard}", address, NO_SECRET).close()
         except AuthenticationError:
             pass  # Whoever refuses is alive.
+        except PeerSilentError:
+            silence = f"shard {self.shard} is gone: no answer for {PING_AFTER:g} s, and none to handshakes"
+            raise _lost(PeerSilentError(silence), self._actor) from None
         except PeerLostError as error:
             raise _lost(error, self._actor) from None
 

@@ -34,7 +34,7 @@ FAILURES = 20
 START_SECONDS = 300
 """How long workers may take to start, on a busy machine."""
 WORKER_SILENCE_SECONDS = 60
-"""After which a worker that does not answer Ray Train is replaced: its process is stopped, or its machine is cut off."""
+"""After which a worker that does not answer Ray Train is replaced: it is stopped, or its machine is cut off."""
 LOOK_SECONDS = 0.25
 COLLECTIVE_TIMEOUT = 1800
 """Seconds that workers wait for each other: the first one validates and saves meanwhile."""
