@@ -21,6 +21,7 @@ from dkge_dist.cluster.transport import (
     AuthenticationError,
     Message,
     PeerLostError,
+    PeerSilentError,
     Pending,
     Received,
     TransportClient,
@@ -29,9 +30,12 @@ from dkge_dist.types import DkgeError
 
 TRIES = 5
 PAUSE = 1.0
-PING_AFTER, PING_SECONDS = 60.0, 240.0
-"""A call by Ray that takes longer than the one is followed by a ping; a shard that does not answer it within the other
-is lost. Long, because a new actor answers only once it has imported everything, on a busy machine."""
+PING_AFTER = 10.0
+"""A call by Ray that takes longer is followed by pings: Ray itself does not notice a process that was stopped. A shard
+that does not answer the transport's handshake then, in several tries, is lost."""
+START_SECONDS = 300.0
+"""For a shard to tell where it listens: a new actor first imports everything, which takes long on a busy machine."""
+NO_SECRET = "ping"
 
 
 class Call(Protocol):
@@ -42,10 +46,13 @@ class Call(Protocol):
 
 
 class RayCall:
-    """A call of an actor's method."""
+    """A call of an actor's method; `address` is where the actor listens, once that is known."""
 
-    def __init__(self, shard: int, actor: Any, method: str, arguments: tuple[Any, ...]) -> None:
+    def __init__(
+        self, shard: int, actor: Any, method: str, arguments: tuple[Any, ...], address: Address | None = None
+    ) -> None:
         self.shard, self._actor, self._method, self._arguments = shard, actor, method, arguments
+        self._address = address
         self._ref = self._send()
 
     def _send(self) -> Any:
@@ -74,54 +81,58 @@ class RayCall:
 
     def _wait(self) -> Any:
         """The answer, however long the shard works on it, for as long as it shows life."""
+        if self._address is None:
+            try:
+                return ray.get(self._ref, timeout=START_SECONDS)
+            except GetTimeoutError:
+                silence = PeerSilentError(f"shard {self.shard} is gone: no sign of life for {START_SECONDS:g} s")
+                raise _lost(silence, self._actor) from None
         while True:
             try:
                 return ray.get(self._ref, timeout=PING_AFTER)
             except GetTimeoutError:
-                self._ping()
+                self._ping(self._address)
 
-    def _ping(self) -> None:
-        """Ask for something that costs nothing. Ray itself does not notice a process that was stopped."""
+    def _ping(self, address: Address) -> None:
+        """Wait for a sign of life. Ray itself does not notice a process that was stopped."""
         try:
-            ray.get(self._actor.address.remote(), timeout=PING_SECONDS)
-        except GetTimeoutError:
-            # Ray brings another one, which belongs to no attempt: the next one finds a shard that answers.
-            ray.kill(self._actor, no_restart=False)
-            silent = PING_AFTER + PING_SECONDS
-            raise ShardLostError(f"shard {self.shard} is gone: no sign of life for {silent:g} s") from None
+            TransportClient(f"shard {self.shard}", address, NO_SECRET).close()
+        except AuthenticationError:
+            pass  # Whoever refuses is alive.
+        except PeerSilentError:
+            silence = f"shard {self.shard} is gone: no answer for {PING_AFTER:g} s, and none to handshakes"
+            raise _lost(PeerSilentError(silence), self._actor) from None
+        except PeerLostError as error:
+            raise _lost(error, self._actor) from None
 
 
 class ShardConnection:
     """A connection of the transport to a shard, as part of an attempt: the attempt's name is the secret."""
 
-    def __init__(self, shard: int, address: Address, attempt: str) -> None:
-        self.shard = shard
+    def __init__(self, shard: int, address: Address, attempt: str, actor: Any = None) -> None:
+        self.shard, self._actor = shard, actor
         try:
             self._client = TransportClient(f"shard {shard}", address, attempt)
         except PeerLostError as error:
-            raise self._lost(error) from None
+            raise _lost(error, actor) from None
 
     def ask(self, request: Message) -> Pending:
         """Send a request; its reply comes later."""
         try:
             return self._client.ask(request)
         except PeerLostError as error:
-            raise self._lost(error) from None
+            raise _lost(error, self._actor) from None
 
     def answer(self, pending: Pending) -> Received:
         """Wait for the reply to a request."""
         try:
             return self._client.answer(pending)
         except PeerLostError as error:
-            raise self._lost(error) from None
+            raise _lost(error, self._actor) from None
 
     def close(self) -> None:
         """Hang up."""
         self._client.close()
-
-    def _lost(self, error: PeerLostError) -> ShardLostError:
-        is_other = isinstance(error, AuthenticationError)
-        return ShardLostError(f"{error}: restarted, or in another attempt by now" if is_other else str(error))
 
 
 class TransportCall:
@@ -145,6 +156,15 @@ class TransportCall:
 def results(calls: Iterable[Call]) -> list[Any]:
     """Wait for all answers, in order."""
     return [call.result() for call in calls]
+
+
+def _lost(error: PeerLostError, actor: Any) -> ShardLostError:
+    """What callers are told. A silent actor is ended, as a stopped process would stay: Ray brings another one, which
+    belongs to no attempt."""
+    if isinstance(error, PeerSilentError) and actor is not None:
+        ray.kill(actor, no_restart=False)
+    is_other = isinstance(error, AuthenticationError)
+    return ShardLostError(f"{error}: restarted, or in another attempt by now" if is_other else str(error))
 
 
 def _short(error: BaseException) -> str:

@@ -67,9 +67,11 @@ class RayRuntime:
             assert outcome.relations is not None, "rank 0 returns its relations"
             entities = RayTable(plan, actors, outcome.attempt, dim, LocalCommunicator(monitor))
             tables = Tables(entities, LocalTable(Shard(outcome.relations)))
-            facts = {"shards": self.shards, "workers": self.workers, "shard_stats": entities.stats()}
             try:
+                facts = {"shards": self.shards, "workers": self.workers, "shard_stats": entities.stats()}
                 yield WorkerRun(outcome.result, tables, facts)
+            except ShardLostError as error:
+                raise DkgeError(f"{error}; the same command goes on from what is saved") from None
             finally:
                 entities.close()
 

@@ -26,7 +26,7 @@ from dkge_dist.cluster.requests import (
 )
 from dkge_dist.cluster.row_slice import PendingPull, RowSlice
 from dkge_dist.cluster.server import LocalRows, Reply, StoredTables
-from dkge_dist.cluster.transport import Message, Payload, Received, RowSelection
+from dkge_dist.cluster.transport import Address, Message, Payload, Received, RowSelection
 from dkge_dist.kernels.ranks import FilteredCandidates
 from dkge_dist.kernels.rows import RowMembership
 from dkge_dist.runtime import Communicator
@@ -51,6 +51,7 @@ class RayTable:
         self.plan, self.actors, self.attempt, self.dim, self.rows = plan, actors, attempt, dim, plan.rows
         self._communicator = communicator
         self._lock, self._connecting = Lock(), Lock()
+        self._known_addresses: list[Address] = []
         self._connections: list[ShardConnection] = []
         self._steps = 0
         self._after = [0] * plan.shards
@@ -65,7 +66,18 @@ class RayTable:
 
     def _call(self, shard: int, method: str, *arguments: Any) -> Call:
         """Ask a shard something, as part of the attempt, by way of Ray."""
-        return RayCall(shard, self.actors[shard], "ask", (method, self.attempt, *arguments))
+        return self._ray_call(shard, method, self.attempt, *arguments)
+
+    def _ray_call(self, shard: int, *arguments: Any) -> Call:
+        return RayCall(shard, self.actors[shard], "ask", arguments, self._addresses()[shard])
+
+    def _addresses(self) -> list[Address]:
+        """Where the shards listen. They are asked once: one that listens elsewhere later is not in the attempt."""
+        with self._connecting:
+            if not self._known_addresses:
+                calls = [RayCall(shard, self.actors[shard], "address", ()) for shard in range(self.plan.shards)]
+                self._known_addresses = results(calls)
+            return self._known_addresses
 
     def _everywhere(self, method: str, *arguments: Any) -> list[Any]:
         """Ask every shard the same."""
@@ -78,12 +90,13 @@ class RayTable:
         return TransportCall(shard, self._connections[shard], request, read)
 
     def _connect(self) -> None:
+        addresses = self._addresses()
         with self._connecting:
-            if self._connections:
-                return
-            shards = range(self.plan.shards)
-            addresses = results([RayCall(shard, self.actors[shard], "address", ()) for shard in shards])
-            self._connections = [ShardConnection(shard, addresses[shard], self.attempt) for shard in shards]
+            if not self._connections:
+                self._connections = [
+                    ShardConnection(shard, address, self.attempt, self.actors[shard])
+                    for shard, address in enumerate(addresses)
+                ]
 
     def open(self, content: RowInitializer | StoredTables) -> None:
         """Begin the attempt on all shards; they fill their rows themselves."""
@@ -296,7 +309,7 @@ class RayTable:
     def stats(self) -> list[dict[str, int]]:
         """Calls, rows and bytes by shard, counted where they happened."""
         self._settle()
-        return results([RayCall(shard, self.actors[shard], "ask", ("stats",)) for shard in range(self.plan.shards)])
+        return results([self._ray_call(shard, "stats") for shard in range(self.plan.shards)])
 
 
 def _ordered(values: Array, order: Array) -> Payload:

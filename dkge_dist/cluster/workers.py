@@ -31,6 +31,10 @@ from dkge_dist.types import Array, DkgeError, Field
 FAILURES = 20
 """How often in one run workers are started again before giving up; checkpoints are kept in any case."""
 
+START_SECONDS = 300
+"""How long workers may take to start, on a busy machine."""
+WORKER_SILENCE_SECONDS = 60
+"""After which a worker that does not answer Ray Train is replaced: it is stopped, or its machine is cut off."""
 LOOK_SECONDS = 0.25
 COLLECTIVE_TIMEOUT = 1800
 """Seconds that workers wait for each other: the first one validates and saves meanwhile."""
@@ -173,6 +177,7 @@ def _open_relations(start: RowInitializer, communicator: RayCommunicator) -> Loc
 
 def _set_environment() -> None:
     """Ray Train reads these settings from the environment."""
-    os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", "300")
+    os.environ.setdefault("RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S", str(START_SECONDS))
+    os.environ.setdefault("RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S", str(WORKER_SILENCE_SECONDS))
     os.environ.setdefault("RAY_CHDIR_TO_TRIAL_DIR", "0")
     os.environ.setdefault("RAY_TRAIN_METRICS_ENABLED", "0")

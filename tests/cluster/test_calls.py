@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from dkge_dist.cluster.requests import (
 )
 from dkge_dist.cluster.server import ShardServer
 from dkge_dist.cluster.session import ShardActor
-from dkge_dist.cluster.transport import TransportServer
+from dkge_dist.cluster.transport import TransportClient, TransportServer, client
 from dkge_dist.tables.initializer import RowInitializer
 from dkge_dist.tables.plan import ShardPlan
 from dkge_dist.tables.shard import Optimizer
@@ -167,19 +168,50 @@ def test_errors_keep_their_class_over_ray(actor: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_stopped_actor_is_lost_and_replaced(actor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("is_known", "told"),
+    [
+        (False, "shard 0 is gone: no sign of life for 2 s"),
+        (True, r"shard 0 is gone: no answer for 0\.5 s, and none to"),
+    ],
+    ids=["starting", "listening"],
+)
+def test_a_stopped_actor_is_lost_and_replaced(
+    actor: Any, monkeypatch: pytest.MonkeyPatch, is_known: bool, told: str
+) -> None:
     import ray
 
-    monkeypatch.setattr(calls, "PING_AFTER", 0.5)
-    monkeypatch.setattr(calls, "PING_SECONDS", 1.5)
+    address = ray.get(actor.address.remote()) if is_known else None
     process = ray.get(actor.ask.remote("stats"))["pid"]
     os.kill(process, signal.SIGSTOP)
     try:
-        with pytest.raises(ShardLostError, match="shard 0 is gone: no sign of life for 2 s"):
-            RayCall(0, actor, "ask", ("stats",)).result()
-        monkeypatch.undo()
+        with monkeypatch.context() as patch:
+            patch.setattr(calls, "START_SECONDS", 2.0)
+            patch.setattr(calls, "PING_AFTER", 0.5)
+            patch.setattr(client, "HANDSHAKE_SECONDS", 0.2)
+            with pytest.raises(ShardLostError, match=told):
+                RayCall(0, actor, "ask", ("stats",), address).result()
         assert RayCall(0, actor, "ask", ("stats",)).result()["pid"] != process
     finally:
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGCONT)
+
+
+@pytest.mark.slow
+def test_an_actor_that_stops_over_the_transport_is_replaced(actor: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new attempt need not find out again that it does not answer."""
+    import ray
+
+    process = ray.get(actor.ask.remote("stats"))["pid"]
+    monkeypatch.setattr(calls, "TransportClient", partial(TransportClient, silence_seconds=1.0))
+    connection = ShardConnection(0, ray.get(actor.address.remote()), ATTEMPT, actor)
+    os.kill(process, signal.SIGSTOP)
+    try:
+        with pytest.raises(ShardLostError, match="shard 0 is gone: no sign of life for 1 s"):
+            pull(connection).result()
+        assert RayCall(0, actor, "ask", ("stats",)).result()["pid"] != process
+    finally:
+        connection.close()
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGCONT)
 
@@ -188,7 +220,8 @@ def test_a_busy_actor_is_not_lost(actor: Any, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(calls, "PING_AFTER", 0.2)
     import ray
 
-    waiting = RayCall(0, actor, "ask", ("pull", ATTEMPT, {Field.KNOWLEDGE: SOME}, 1))
+    address = ray.get(actor.address.remote())
+    waiting = RayCall(0, actor, "ask", ("pull", ATTEMPT, {Field.KNOWLEDGE: SOME}, 1), address)
     with pytest.raises(ray.exceptions.GetTimeoutError):
         ray.get(waiting._ref, timeout=1.0)
     step = ("push", ATTEMPT, 0, 0, {Field.KNOWLEDGE: (SOME, np.ones((3, 5), np.float32))}, OPTIMIZER)

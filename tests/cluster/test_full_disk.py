@@ -11,7 +11,7 @@ import pytest
 
 from dkge_dist import api
 from dkge_dist.types import DkgeError
-from tests.cluster.test_failures import WORDS, disturbed
+from tests.cluster.disturbed import WORDS, disturbed
 from tests.graphs import movies, write_tsv
 
 pytestmark = pytest.mark.slow

@@ -7,7 +7,7 @@ anything is allocated for them; an end that falls silent is lost after a stated 
 
 from dkge_dist.cluster.transport.address import Address
 from dkge_dist.cluster.transport.client import Pending, TransportClient
-from dkge_dist.cluster.transport.errors import AuthenticationError, PeerLostError
+from dkge_dist.cluster.transport.errors import AuthenticationError, PeerLostError, PeerSilentError
 from dkge_dist.cluster.transport.message import AllocateReply, Message, Payload, Received, RowSelection, Shape
 from dkge_dist.cluster.transport.server import Answer, TransportServer
 
@@ -19,6 +19,7 @@ __all__ = [
     "Message",
     "Payload",
     "PeerLostError",
+    "PeerSilentError",
     "Pending",
     "Received",
     "RowSelection",

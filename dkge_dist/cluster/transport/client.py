@@ -18,7 +18,7 @@ from threading import Lock, Thread
 
 from dkge_dist.cluster.transport.address import Address, dial
 from dkge_dist.cluster.transport.channel import SILENCE_SECONDS, Channel
-from dkge_dist.cluster.transport.errors import AuthenticationError, PeerLostError, ProtocolError
+from dkge_dist.cluster.transport.errors import AuthenticationError, PeerLostError, PeerSilentError, ProtocolError
 from dkge_dist.cluster.transport.handshake import HANDSHAKE_SECONDS, authenticate_server
 from dkge_dist.cluster.transport.message import Message, Received
 
@@ -126,8 +126,12 @@ class TransportClient:
             raise type(self._lost)(str(self._lost))
 
     def _lose(self, error: Exception) -> None:
-        self._lost = self._lost or PeerLostError(f"{self.peer} is gone: {error}")
+        self._lost = self._lost or self._gone(error)
         self._check_not_lost()
+
+    def _gone(self, error: Exception) -> PeerLostError:
+        kind = PeerSilentError if isinstance(error, TimeoutError) else PeerLostError
+        return kind(f"{self.peer} is gone: {error}")
 
     def _recover(self, error: Exception) -> None:
         """Connect again and ask again for all that was not answered, unless it is closed or breaks every time."""
@@ -157,7 +161,7 @@ class TransportClient:
                 raise AuthenticationError(f"{self.peer} {error}") from None
             except (OSError, EOFError, ProtocolError) as error:
                 reason = error
-        raise PeerLostError(f"{self.peer} is gone: {reason}")
+        raise self._gone(reason)
 
     def _connect(self) -> Channel:
         """A new connection, both ends of which have proved who they are."""

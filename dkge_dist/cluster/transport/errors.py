@@ -9,6 +9,10 @@ class PeerLostError(DkgeError):
     """The other end is gone or silent past its deadline, or the connection was closed. Nothing is asked any more."""
 
 
+class PeerSilentError(PeerLostError):
+    """The other end shows no sign of life: its process is stopped, or its machine is cut off."""
+
+
 class AuthenticationError(PeerLostError):
     """The other end did not prove that it knows the secret, or runs as another user. The text begins with the verb."""
 

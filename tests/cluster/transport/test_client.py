@@ -19,6 +19,7 @@ from dkge_dist.cluster.transport import (
     AuthenticationError,
     Message,
     PeerLostError,
+    PeerSilentError,
     Received,
     TransportClient,
     TransportServer,
@@ -123,10 +124,10 @@ def test_a_stopped_server_is_lost_in_time(elsewhere: Process, is_far: bool) -> N
     assert says_hello(client)
     with elsewhere.stopped():
         began = time.monotonic()
-        with pytest.raises(PeerLostError, match=r"shard 3 is gone: no sign of life for 0\.5 s"):
+        with pytest.raises(PeerSilentError, match=r"shard 3 is gone: no sign of life for 0\.5 s"):
             client.answer(client.ask(message()))
         assert time.monotonic() - began < 5
-        with pytest.raises(PeerLostError, match=r"shard 3 is gone: no sign of life for 0\.5 s"):
+        with pytest.raises(PeerSilentError, match=r"shard 3 is gone: no sign of life for 0\.5 s"):
             client.ask(message())
     client.close()
 
@@ -137,7 +138,7 @@ def test_a_server_stopped_at_work_is_lost_in_time(elsewhere: Process, is_far: bo
     pending = client.ask(message(kind=WORK, seconds=60))
     time.sleep(0.8)
     assert pending.reply is None
-    with elsewhere.stopped(), pytest.raises(PeerLostError, match=r"no sign of life for 0\.5 s"):
+    with elsewhere.stopped(), pytest.raises(PeerSilentError, match=r"no sign of life for 0\.5 s"):
         client.answer(pending)
     client.close()
 
@@ -145,7 +146,7 @@ def test_a_server_stopped_at_work_is_lost_in_time(elsewhere: Process, is_far: bo
 def test_a_stopped_server_is_lost_while_much_is_sent(elsewhere: Process, is_far: bool) -> None:
     client = connect(elsewhere.address, is_far, silence_seconds=0.5)
     assert says_hello(client)
-    with elsewhere.stopped(), pytest.raises(PeerLostError, match=r"shard 3 is gone: (took nothing|no sign of life)"):
+    with elsewhere.stopped(), pytest.raises(PeerSilentError, match=r"shard 3 is gone: (took nothing|no sign of life)"):
         client.answer(client.ask(message(np.zeros(shared_memory.SHARED_BYTES, np.uint8))))
     client.close()
 
@@ -163,7 +164,7 @@ def test_a_busy_server_may_be_sent_more_than_sockets_hold(elsewhere: Process) ->
 def test_a_stopped_server_keeps_no_newcomer_waiting(elsewhere: Process, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dkge_dist.cluster.transport.client.HANDSHAKE_SECONDS", 0.2)
     began = time.monotonic()
-    with elsewhere.stopped(), pytest.raises(PeerLostError, match="shard 3 is gone"):
+    with elsewhere.stopped(), pytest.raises(PeerSilentError, match="shard 3 is gone"):
         connect(elsewhere.address)
     assert time.monotonic() - began < 10
 
@@ -175,7 +176,7 @@ def test_packets_that_are_dropped_end_in_time(monkeypatch: pytest.MonkeyPatch) -
         host, port = listening.getsockname()
         with socket.create_connection((host, port)):
             began = time.monotonic()
-            with pytest.raises(PeerLostError, match="shard 3 is gone: timed out"):
+            with pytest.raises(PeerSilentError, match="shard 3 is gone: timed out"):
                 connect(Address(host, port))
             assert time.monotonic() - began < 10
 
