@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from dkge_dist.kernels.text import copy_fields
 from dkge_dist.types import OFFSET, Array
 
 
@@ -35,6 +34,9 @@ class Labels:
 
     def compacted(self) -> Labels:
         """The same labels one after the other in bytes of their own: nothing else is kept in memory by them."""
+        # Here, because it loads numba, which takes half a second that a source that is refused need not wait for.
+        from dkge_dist.kernels.text import copy_fields
+
         offsets = np.zeros(len(self) + 1, OFFSET)
         np.cumsum(self.stop - self.start, out=offsets[1:])
         data = np.empty(int(offsets[-1]), np.uint8)
