@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -265,12 +266,12 @@ class Vectors(NamedTuple):
         return f"Vectors of {len(self.labels):,} labels, dimension {self.values.shape[1]}"
 
 
-class TableReport(dict[str, Any]):
+class TableReport(dict[str, Any], ABC):
     """A report that is a table beside everything else: `rows` are its lines."""
 
+    @abstractmethod
     def rows(self) -> list[dict[str, Any]]:
         """Lines of a table."""
-        raise NotImplementedError
 
     def to_pandas(self) -> pd.DataFrame:
         """The table."""
