@@ -138,8 +138,8 @@ def refuse_other_parent(draft: Draft, store: Store, onto: str) -> None:
 
 
 def refuse_unknown_labels(source: Source, known: Array) -> None:
-    """Raise an error if no label of a file of display names is known."""
-    if not known.any():
+    """Raise an error if no label of a file of display names is known. An empty file is none that is wrong."""
+    if known.shape[0] and not known.any():
         raise SuspiciousSourceError(
             f"{source.path}: none of its {known.shape[0]:,} labels is an entity or a relation here "
             "(expected label, then name)"

@@ -122,6 +122,12 @@ class TestRefusals:
         assert listing(store) == before
         assert api.ingest(store, tmp_path / "base.tsv", labels=swapped, force=True)["named_entities"] == 0
 
+    def test_an_empty_file_names_nothing(self, named: Path, tmp_path: Path) -> None:
+        night = write_changes(tmp_path / "n.changes", [("x", "actor", "y")])
+        report = api.ingest(named, night, labels=write_names(tmp_path / "n.tsv", {}))
+        assert (report["unchanged"], report["named_entities"]) == (False, 0)
+        assert names_of(named) == FIRST
+
     def test_bad_lines_lose_nothing(self, named: Path, tmp_path: Path) -> None:
         before = listing(named)
         path = tmp_path / "n.tsv"
