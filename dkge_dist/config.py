@@ -184,8 +184,13 @@ class OnlineSettings(Section):
     )
     max_epochs: Annotated[int, Field(ge=0, le=10_000_000)] = 20
     narrow_after: Annotated[
-        int, Field(ge=0, description="epochs over all that changed; then only over what is not learnt; 0: never")
-    ] = 8
+        int,
+        Field(
+            ge=0,
+            description="epochs over all that changed; then, as long as the surroundings are unhurt, only over what is "
+            "not learnt; 0: never",
+        ),
+    ] = 2
     max_seconds: Annotated[float, Field(ge=0, description="0 means no limit")] = 0.0
     max_triples_per_object: Annotated[int, Field(ge=0, description="triples an object brings; 0 means all")] = 30
     early_stopping_metric: Annotated[Metric, Field(description="which validation metric has to get better")] = "mrr"

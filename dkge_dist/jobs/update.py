@@ -306,7 +306,9 @@ def _evidence_after(store: Store, night: Night) -> Evidence | None:
 
 COMPETITORS = 1000
 """Draws of entities that learn, and as many of all, that changed triples compete with: are they learnt?"""
-COMPETITOR_STREAM = 7
+SURROUNDINGS = 1000
+"""Replayed triples that tell whether what surrounds the change is unhurt."""
+COMPETITOR_STREAM, SURROUNDINGS_STREAM = 7, 8
 """Of random numbers, apart from the other streams of a seed."""
 
 
@@ -315,6 +317,14 @@ def _competitors(night: Night) -> Array:
     rng = np.random.default_rng([night.settings.seed, COMPETITOR_STREAM])
     sides = (night.plan.entities.trained, night.graph.entities)
     return distinct(*(some[rng.integers(0, some.shape[0], COMPETITORS if some.shape[0] else 0)] for some in sides))
+
+
+def _surroundings(night: Night, competitors: Array) -> Validation:
+    """A sample of the triples that are only replayed, among entities that were there before."""
+    rng = np.random.default_rng([night.settings.seed, SURROUNDINGS_STREAM])
+    stayed = night.plan.stayed
+    some = night.plan.triples.take(np.sort(rng.choice(stayed, min(stayed.shape[0], SURROUNDINGS), replace=False)))
+    return Validation(some, night.graph.topology, np.setdiff1d(competitors, night.plan.entities.emerging))
 
 
 def _learn(night: Night, tables: Tables, model: Dkge, evidence: Evidence | None, monitor: Monitor) -> UpdateResult:
@@ -334,6 +344,7 @@ def _learn(night: Night, tables: Tables, model: Dkge, evidence: Evidence | None,
         # Epochs over what changed do not ask validation.
         held_out = validation_half(graph) if evidence is not None else graph.valid
     sizes = (online.valid_triples, online.valid_candidates)
+    competitors = _competitors(night)
     updater = Updater(
         plan,
         entities,
@@ -348,7 +359,8 @@ def _learn(night: Night, tables: Tables, model: Dkge, evidence: Evidence | None,
             own_negative=own_negative,
         ),
         Validation.of(graph, held_out, *sizes, stream=ONLINE_VALIDATION),
-        Validation(plan.changed, graph.topology, _competitors(night)),
+        Validation(plan.changed, graph.topology, competitors),
+        _surroundings(night, competitors),
         Loss(train.loss, train.margin),
         online,
         settings.seed,

@@ -29,11 +29,8 @@ class ChangedOrder:
     @staticmethod
     def of(plan: UpdatePlan, batch_size: int, replay: float) -> ChangedOrder:
         """Positions of added and then of deleted triples, as a BatchMaker numbers them."""
-        count = plan.triples.count
-        is_added = np.zeros(count, np.bool_)
-        is_added[plan.added] = True
-        changed = np.concatenate([plan.added, count + np.arange(plan.deleted.count)])
-        return ChangedOrder(changed, np.flatnonzero(~is_added), batch_size, replay, plan.added.shape[0])
+        changed = np.concatenate([plan.added, plan.triples.count + np.arange(plan.deleted.count)])
+        return ChangedOrder(changed, plan.stayed, batch_size, replay, plan.added.shape[0])
 
     def narrowed(self, left: Array) -> ChangedOrder:
         """Over some of the changed triples only (a flag for each); the other added ones are replayed."""

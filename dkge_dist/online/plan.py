@@ -86,6 +86,13 @@ class UpdatePlan:
         """What is to be learnt, and then what is to be forgotten."""
         return Triples.concat([self.triples.take(self.added), self.deleted])
 
+    @property
+    def stayed(self) -> Array:
+        """Positions in `triples` of what the change did not bring."""
+        is_added = np.zeros(self.triples.count, np.bool_)
+        is_added[self.added] = True
+        return np.flatnonzero(~is_added)
+
     def hold(self, strength: float, topology: Topology) -> Array | None:
         """How strongly each of `entities.held` is drawn back: by `strength`, and more where most of it stayed.
 

@@ -37,6 +37,9 @@ class UpdateResult:
 ROUND = 4
 """Epochs between two looks at what is left to learn: most of it needs few, and a look costs about as much as one."""
 
+UNHURT = 0.99
+"""Share of its MRR before the night at which the surroundings of the change count as unhurt."""
+
 BELIEVED = 0.7
 """Mean reciprocal rank of its two ends above which a deleted triple is still believed. Many that were deleted stay
 likely for a good reason: denied further, they would take with them what speaks for others."""
@@ -47,7 +50,7 @@ Weights = list[tuple[OnlineObjects, Field, Array, Array]]
 class Updater:
     """One update. `entities` and `relations` are the objects of the night with their tables.
 
-    `check` ranks what changed (`plan.changed`), to tell what is left to learn.
+    `check` ranks what changed (`plan.changed`), to tell what is left to learn; `surroundings` a sample of what stayed.
     """
 
     def __init__(
@@ -58,13 +61,14 @@ class Updater:
         maker: BatchMaker[OnlineBatch],
         validation: Validation,
         check: Validation,
+        surroundings: Validation,
         loss: Loss,
         settings: OnlineSettings,
         seed: int,
         communicator: Communicator,
     ) -> None:
         self.plan, self.entities, self.relations, self.maker = plan, entities, relations, maker
-        self.validation, self.check, self.settings = validation, check, settings
+        self.validation, self.check, self.surroundings, self.settings = validation, check, surroundings, settings
         self.seed, self.communicator = seed, communicator
         self.stopping = EarlyStopping(settings.early_stopping_metric, settings.patience)
         self.step = Step(entities, relations, loss, communicator)
@@ -88,8 +92,11 @@ class Updater:
     def _learn_changed(self, began: float, history: list[dict[str, Any]]) -> None:
         """All epochs, the first ones over all that changed, the others over what is not learnt by then.
 
-        Most added triples need few epochs. More of them for all would cost time, and what was kept.
+        Most added triples need few epochs. More of them for all cost time. But with them comes what is replayed, and a
+        small graph in which much changed needs that: as long as its surroundings are worse than before the night,
+        epochs are over all.
         """
+        before = self._mrr_of_surroundings()
         is_over = False
         while len(history) < self.settings.max_epochs and self.order.batches and not is_over:
             with self._prefetcher() as prefetcher:
@@ -102,7 +109,8 @@ class Updater:
                         break
             self._refresh()
             if len(history) < self.settings.max_epochs and not is_over:
-                self.order = self.changed.narrowed(self._is_left())
+                holds = self._mrr_of_surroundings() >= UNHURT * before
+                self.order = self.changed.narrowed(self._is_left()) if holds else self.changed
         if not history:
             self._refresh()
 
@@ -119,6 +127,11 @@ class Updater:
         deleted = slice(self.changed.added, None)
         left[deleted] = (1 / ranks.tail[deleted] + 1 / ranks.head[deleted]) / 2 > BELIEVED
         return left
+
+    def _mrr_of_surroundings(self) -> float:
+        """Of a sample of triples that surround the change, as far as o* are materialised."""
+        asked = self.surroundings
+        return asked.measure(*self._joint(asked))["mrr"] if asked.triples.count else 1.0
 
     def _learn_affected(self, began: float, history: list[dict[str, Any]]) -> None:
         """Until validation stops getting better. It hardly knows of what changed: the state before the first epoch is

@@ -139,6 +139,9 @@ def updater(
         BatchMaker(plan.triples, entities, relations, negatives, 1.0, deleted=plan.deleted),
         validation or Validation.of(graph, graph.valid, 100, 100),
         Validation(plan.changed, graph.topology, graph.entities),
+        Validation(
+            plan.triples.take(plan.stayed), graph.topology, np.setdiff1d(graph.entities, plan.entities.emerging)
+        ),
         Loss("softmax", 0.0),
         settings.online,
         SEED,

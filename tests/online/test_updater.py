@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 
@@ -11,7 +12,7 @@ import pytest
 from dkge_dist.evaluation.link_prediction import Ranks
 from dkge_dist.learning.encode import TrainedObjects
 from dkge_dist.learning.step import NotFiniteError
-from dkge_dist.online.updater import BELIEVED
+from dkge_dist.online.updater import BELIEVED, Updater
 from dkge_dist.runtime import Monitor
 from dkge_dist.tables.initializer import initial_rows
 from dkge_dist.tables.table import LocalTable, Tables
@@ -289,6 +290,15 @@ def test_a_night_that_only_deletes_is_learnt() -> None:
 NARROW = ["online.max_epochs=8", "online.narrow_after=2"]
 
 
+def with_surroundings(update: Updater, mrr: Iterable[float]) -> Updater:
+    """As if its surroundings were measured so before the night and at each look."""
+    found = iter(mrr)
+    update.surroundings = SimpleNamespace(  # type: ignore[assignment]
+        rows=np.arange(3, dtype=ROW), triples=SimpleNamespace(count=1), measure=lambda *_: {"mrr": next(found)}
+    )
+    return update
+
+
 def test_what_is_left_is_told_by_distances(night: Night) -> None:
     """Added triples that something else is nearer to than an end of theirs, and deleted ones that are believed."""
     update, tables = updater(night, ["online.max_epochs=3"])
@@ -319,6 +329,7 @@ def test_what_is_left_is_told_by_distances(night: Night) -> None:
 def test_later_epochs_pass_over_what_is_left(night: Night) -> None:
     """Over other batches than before, into the same rows; o* is fresh afterwards."""
     update, tables = updater(night, NARROW)
+    with_surroundings(update, [0.5, 0.6, 0.5])
     before, done, after = values_of(tables), update.run(0.2), values_of(tables)
     assert [line["epoch"] for line in done.history] == list(range(1, 9))
     assert update.order.changed.shape[0] < update.changed.changed.shape[0]
@@ -337,6 +348,7 @@ def test_later_epochs_pass_over_what_is_left(night: Night) -> None:
 @pytest.mark.parametrize(("first", "looks"), [(0, []), (2, [2, 6]), (3, [3, 7]), (8, []), (9, [])])
 def test_what_is_left_is_looked_for_every_four_epochs(night: Night, first: int, looks: list[int]) -> None:
     update, _ = updater(night, ["online.max_epochs=8", f"online.narrow_after={first}"])
+    with_surroundings(update, [0.5] * 9)
     asked, ranks = [], np.full(night.plan.changed.count, 2.0)
     epoch = update._epoch
     count = iter(range(1, 99))
@@ -348,8 +360,34 @@ def test_what_is_left_is_looked_for_every_four_epochs(night: Night, first: int, 
     assert seen == looks
 
 
+def test_as_long_as_the_surroundings_are_hurt_epochs_pass_over_all_that_changed(night: Night) -> None:
+    update, _ = updater(night, ["online.max_epochs=14", "online.narrow_after=2"])
+    with_surroundings(update, [0.5, 0.49, 0.5, 0.49])
+    passed = []
+    epoch = update._epoch
+    update._epoch = lambda *given: (passed.append(update.order.changed.shape[0]), epoch(*given))[1]  # type: ignore[method-assign]
+    update.run(0.2)
+    all_of_it = night.plan.changed.count
+    assert passed[:6] == [all_of_it] * 6 and passed[10:] == [all_of_it] * 4
+    assert max(passed[6:10]) < all_of_it
+
+
+def test_the_surroundings_are_measured_before_the_night_and_after_epochs(night: Night) -> None:
+    """By o* of before at first, then by o* as learnt."""
+    update, tables = updater(night, ["online.max_epochs=4"])
+    asked = update.surroundings
+    before = update._mrr_of_surroundings()
+    assert asked.triples.count == night.plan.stayed.shape[0]
+    assert not np.isin(night.plan.entities.emerging, asked.rows[asked.candidates]).any()
+    joint = [table.pull({Field.JOINT: np.arange(table.rows, dtype=ROW)})[Field.JOINT] for table in tables]
+    assert before == asked.measure(joint[0][asked.rows], joint[1])["mrr"]
+    update.run(0.2)
+    assert update._mrr_of_surroundings() > before
+
+
 def test_epochs_end_where_everything_is_learnt_or_time_is_over(night: Night) -> None:
     update, _ = updater(night, NARROW)
+    with_surroundings(update, [0.5] * 9)
     ranks = np.ones(night.plan.changed.count)
     ranks[night.plan.added.shape[0] :] = 9
     update.check = SimpleNamespace(rows=np.arange(3, dtype=ROW), rank=lambda *_: Ranks(ranks, ranks))  # type: ignore[assignment]
