@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from dkge_dist.kernels.exponentials import exponentials
-from dkge_dist.kernels.jit import parallel_kernel, prange
+from dkge_dist.kernels.jit import parallel_kernel, prange, subkernel
 from dkge_dist.kernels.sums import largest, total, translated_distance
 
 CHUNKS = 8
@@ -79,30 +79,32 @@ def softmax_l1(  # type: ignore[no-untyped-def]
     across_DN = np.ascontiguousarray(candidate_ND.T)
     for chunk in prange(CHUNKS):
         parts_CND[chunk] = 0
-        logits = np.empty(count, np.float32)
-        for q in range(chunk * share, min(queries, (chunk + 1) * share)):
+        weights_2N = np.empty((2, count), np.float32)
+        begin, end = chunk * share, min(queries, (chunk + 1) * share)
+        for q in range(begin, end):
+            weights = weights_2N[(q - begin) % 2]
             true = -positive_Q[q] - margin
-            logits[:] = logq_N
+            weights[:] = logq_N
             for d in range(0, dim - 3, 4):
                 one, two, three, four = query_QD[q, d], query_QD[q, d + 1], query_QD[q, d + 2], query_QD[q, d + 3]
                 for n in range(count):
                     near = abs(one - across_DN[d, n]) + abs(two - across_DN[d + 1, n])
-                    logits[n] -= near + abs(three - across_DN[d + 2, n]) + abs(four - across_DN[d + 3, n])
+                    weights[n] -= near + abs(three - across_DN[d + 2, n]) + abs(four - across_DN[d + 3, n])
             for d in range(dim - dim % 4, dim):
                 for n in range(count):
-                    logits[n] -= abs(query_QD[q, d] - across_DN[d, n])
+                    weights[n] -= abs(query_QD[q, d] - across_DN[d, n])
             for n in range(count):
                 if known_QN[q, n]:
-                    logits[n] = -np.inf
-            others = max(-own_Q[q], largest(logits))
+                    weights[n] = -np.inf
+            others = max(-own_Q[q], largest(weights))
             excess = np.float32(0)
             if denied_Q[q] and true > others + SURE and others > -np.inf:
                 excess = true - (others + SURE)
                 true = others + SURE
             top = max(true, others)
-            exponentials(logits, top)
+            exponentials(weights, top)
             chance, own = np.exp(true - top), np.exp(-own_Q[q] - top)
-            rest = total(logits) + own
+            rest = total(weights) + own
             normal = chance + rest
             chance /= normal
             loss_Q[q] = np.log(normal) + top - true
@@ -114,15 +116,45 @@ def softmax_l1(  # type: ignore[no-untyped-def]
                 loss_Q[q] = np.log(normal) - np.log(rest) + excess
                 grad_positive_Q[q] = -chance
             grad_own_Q[q] = -sign * (own / base)
+            for n in range(count):
+                weight = sign * (weights[n] / base)
+                weights[n] = np.float32(0) if abs(weight) <= NEGLIGIBLE else weight
             for d in range(dim):
                 grad_query_QD[q, d] = 0
-            for n in range(count):
-                weight = sign * (logits[n] / base)
-                if abs(weight) > NEGLIGIBLE:
+            if (q - begin) % 2 == 0:
+                continue
+            # Two queries and two candidates at a time: each of their rows is loaded and stored once for two pairs.
+            # (In a function of its own the loop would not be vectorised: LLVM could not tell that the rows are apart.)
+            for n in range(0, count - 1, 2):
+                w00, w01, w10, w11 = weights_2N[0, n], weights_2N[0, n + 1], weights_2N[1, n], weights_2N[1, n + 1]
+                if w00 != 0 or w01 != 0 or w10 != 0 or w11 != 0:
                     for d in range(dim):
-                        slope = weight if query_QD[q, d] > candidate_ND[n, d] else -weight
-                        grad_query_QD[q, d] -= slope
-                        parts_CND[chunk, n, d] += slope
+                        q0, q1, c0, c1 = query_QD[q - 1, d], query_QD[q, d], candidate_ND[n, d], candidate_ND[n + 1, d]
+                        s00 = w00 if q0 > c0 else -w00
+                        s01 = w01 if q0 > c1 else -w01
+                        s10 = w10 if q1 > c0 else -w10
+                        s11 = w11 if q1 > c1 else -w11
+                        grad_query_QD[q - 1, d] = grad_query_QD[q - 1, d] - s00 - s01
+                        grad_query_QD[q, d] = grad_query_QD[q, d] - s10 - s11
+                        parts_CND[chunk, n, d] = parts_CND[chunk, n, d] + s00 + s10
+                        parts_CND[chunk, n + 1, d] = parts_CND[chunk, n + 1, d] + s01 + s11
+            for n in range(count - count % 2, count):
+                for row in range(2):
+                    at, weight = q - 1 + row, weights_2N[row, n]
+                    _add_slope(query_QD[at], candidate_ND[n], weight, grad_query_QD[at], parts_CND[chunk, n])
+        for q in range(max(begin, end - (end - begin) % 2), end):
+            for n in range(count):
+                _add_slope(query_QD[q], candidate_ND[n], weights_2N[0, n], grad_query_QD[q], parts_CND[chunk, n])
+
+
+@subkernel
+def _add_slope(query_D, candidate_D, weight, by_query_D, by_candidate_D):  # type: ignore[no-untyped-def]
+    """The gradients of one pair."""
+    if weight != 0:
+        for d in range(query_D.shape[0]):
+            slope = weight if query_D[d] > candidate_D[d] else -weight
+            by_query_D[d] -= slope
+            by_candidate_D[d] += slope
 
 
 @parallel_kernel
