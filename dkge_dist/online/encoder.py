@@ -163,7 +163,7 @@ class OnlineObjects:
             parts.append(encode_frozen(self.encoder, knowledge[:count], begin, end, self.hidden_MD))
         if batch.changing.rows.shape[0]:
             parts.append(encode(self.encoder, Leaves(knowledge[count:], context), batch.changing))
-        return torch.cat(parts)[torch.from_numpy(batch.order)], leaves
+        return torch.cat(parts).index_select(0, torch.from_numpy(batch.order)), leaves
 
     def gradients(self, batch: OnlineBatch, leaves: Leaves) -> Gradients:
         """The gradients that may be applied: of trained `^k`, and of emerging `^c`."""
