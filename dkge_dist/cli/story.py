@@ -156,9 +156,8 @@ def _place(place: float) -> str:
 
 def _why(question: str, reasons: list[dict[str, Any]], role: str) -> list[str]:
     """The strongest reasons in words; the weights of all are in the report."""
-    clauses = [clause for reason in reasons if reason["kind"] != "other" for clause in reason["text"].split("; ")]
     told = []
-    for number, clause in enumerate(clauses[:REASONS]):
-        words = clause.removeprefix("known answer ").replace("has this answer", f"has this {role}")
-        told.append(_indented(("Also: " if number else question) + words, 2))
+    for number, reason in enumerate([reason for reason in reasons if reason["kind"] != "other"][:REASONS]):
+        words = reason["text"].replace("this answer", f"this {role}").replace("the known answer", f"the known {role}")
+        told.append(_indented(("Also: " if number else question) + words[:1].upper() + words[1:], 2))
     return told

@@ -174,7 +174,7 @@ class TestAnswer:
             assert all(set(reason) == {"kind", "weight", "text"} for reason in answer["why"])
         assert {reason["kind"] for answer in told.values() for reason in answer["why"]} > {"self", "other", "company"}
         shown = run("answer", trained[0], "e1", "r1", "--top", "3", "--why").stdout
-        assert "having evidence at all" in shown
+        assert "for being connected at all" in shown
 
     def test_why_without_evidence_is_wrong_usage(self, trained: tuple[Path, Ended], run: Run) -> None:
         message = error_of(run("answer", trained[0], "e1", "r1", "--why", "--no-evidence", "--json"), 2)
