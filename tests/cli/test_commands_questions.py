@@ -359,6 +359,15 @@ class TestDisplayNames:
         typo = error_of(dkge("answer", copy, "The Matirx", "r1", "--json"), 1)
         assert typo.startswith("no entity 'The Matirx'; nearest: The Matrix (e1)")
 
+    def test_ranks_have_names_beside_labels(self, copy: Path, tmp_path: Path, run: Run) -> None:
+        (tmp_path / "names.tsv").write_text("e1\tThe Matrix\nr1\tcast member\n", encoding="utf-8")
+        run("ingest", copy, tmp_path / "names.tsv", "--format", "labels")
+        (tmp_path / "given.tsv").write_text("The Matrix\tr1\te2\n", encoding="utf-8")
+        (line,) = run("evaluate", copy, "--triples", tmp_path / "given.tsv", "--ranks", "--json").json["ranks"]
+        assert {key: value for key, value in line.items() if "rank" not in key and key != "vectors"} == {
+            "head": "e1", "head_name": "The Matrix", "relation": "r1", "relation_name": "cast member", "tail": "e2",
+        }  # fmt: skip
+
     def test_wrong_files_are_told(self, copy: Path, folder: Path, tmp_path: Path, run: Run) -> None:
         names = tmp_path / "names.tsv"
         names.write_text("e1\tone\ne2\n", encoding="utf-8")

@@ -286,6 +286,30 @@ def test_diff_shows_counts_examples_and_the_file(capsys: Shown) -> None:
     ]
 
 
+def test_diff_shows_display_names_beside_labels(capsys: Shown) -> None:
+    best = [{"entity": "x", "name": "Xena", "known": True}, {"entity": "y", "known": False}]
+    report = {
+        "from": "one", "to": "two", "added_examples": [["a", "r", "b"]], "deleted_examples": [["b", "a", "c"]],
+        "entity_names": {"a": "Anna", "b": "Bert"}, "relation_names": {"r": "knows"},
+        "affected_entity_examples": [{"entity": "a", "name": "Anna", "changed_triples": 2, "context_changed": False}],
+        "answers": {
+            "models": [2, 4], "questions": 2, "asked": 2, "differ": 1,
+            "examples": [{"head": "a", "head_name": "Anna", "relation": "r", "before": best, "after": best}],
+        },
+    }  # fmt: skip
+    render.render_diff(report)
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[1:3] == ["  + Anna (a)\tknows (r)\tBert (b)", "  - Bert (b)\ta\tc"]
+    assert shown[4] == "  Anna (a)  (2 changed triples)"
+    assert shown[-3:-1] == ["  Anna (a)\tr\t?", "    before  Xena (x) (known), y"]
+
+
+def test_evaluation_shows_ranks_of_triples_by_name(capsys: Shown) -> None:
+    line = {"head": "a", "head_name": "Anna", "relation": "r", "tail": "b", "head_rank": 1.0, "tail_rank": 1234.5}
+    render.render_evaluation({**EVALUATED, "ranks": [line]})
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["Anna", "(a)", "r", "b", "1.0", "1,234.5"]
+
+
 def test_diff_names_who_is_affected_and_whose_answers_changed(capsys: Shown) -> None:
     answers = {"before": [{"entity": "x", "known": True, "score": 1.0}], "after": [{"entity": "y z", "known": False}]}
     report = {
