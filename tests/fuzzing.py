@@ -152,10 +152,10 @@ def labelled(source: Source) -> list[Triple]:
 
 
 def named(source: Source) -> dict[str, str]:
-    """The display names that a reader gives; no name is empty."""
+    """The display names that a reader gives, by labels that are some."""
     found = source_names(source)
-    if not all(found) or not all(found.values()):
-        raise SilentError("an empty name")
+    if not all(found):
+        raise SilentError("an empty label")
     return found
 
 
@@ -184,7 +184,8 @@ def slow_fields(data: bytes, columns: int) -> list[Triple] | None:
         crlf = ends if crlf is None else crlf
         if crlf and ends:
             fields[-1] = fields[-1][:-1]
-        if not all(fields[-3:] if columns > 2 else fields) or (columns == 4 and fields[0] not in ("+", "-")):
+        # Of display names only the label: an empty name takes the one before away.
+        if not all(fields[-3:] if columns > 2 else fields[:1]) or (columns == 4 and fields[0] not in ("+", "-")):
             return None
         found.append(fields)
     return [tuple(fields) for fields in found]
@@ -275,6 +276,8 @@ def case_rdf_names(rng: Rng, folder: Path) -> None:
     except SyntaxError:
         return
     given = {(str(quad.subject), quad.object.value) for quad in quads if isinstance(quad.object, Literal)}
+    if not all(found.values()):
+        raise SilentError("an empty name")
     if not found.items() <= given:
         raise SilentError(f"names that nobody gave: {sorted(found.items() - given)[:3]}")
 

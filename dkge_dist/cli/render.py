@@ -9,6 +9,7 @@ from typing import Any
 from dkge_dist.cli.output import format_cell, print_table
 
 METRICS = ("mrr", "hits@1", "hits@3", "hits@10", "mr")
+NAME_COUNTS = ("named_entities", "named_relations", "unnamed_entities", "unnamed_relations")
 LOG_COLUMNS = ("v", "published (UTC)", "kind", "name", "triples", "affected", "seconds", "mrr", "fidelity")
 LOG_WIDTH = 100
 
@@ -21,7 +22,7 @@ def render_synthesised(report: dict[str, Any], out: Path) -> None:
 def render_ingested(report: dict[str, Any]) -> None:
     """The new snapshot and how it differs from its parent."""
     if report["unchanged"]:
-        what = "no triple" if report["named_entities"] or report["named_relations"] else "nothing"
+        what = "no triple" if any(report[key] for key in NAME_COUNTS) else "nothing"
         print(f"{what} changed: {report['name']!r} (version {report['version']}) has the same content")
         _render_notices(report)
         return
@@ -64,9 +65,10 @@ def _render_misspellings(found: dict[str, Any]) -> None:
 
 
 def _render_notices(report: dict[str, Any]) -> None:
-    named = {noun: report[f"named_{noun}"] for noun in ("entities", "relations")}
-    if any(named.values()):
-        print(f"  display names new or changed: {format_counts(named)}")
+    for verb, said in (("named", "new or changed"), ("unnamed", "taken away")):
+        counts = {noun: report[f"{verb}_{noun}"] for noun in ("entities", "relations")}
+        if any(counts.values()):
+            print(f"  display names {said}: {format_counts(counts)}")
     if report["counts"]:
         print(f"  noticed: {format_counts(report['counts'])}")
     if report["rejects"]:

@@ -29,7 +29,15 @@ from dkge_dist.store.guards import (
     refuse_suspicious,
 )
 from dkge_dist.store.manifest import BaseEntry, CurrentEntry, SegmentEntry, SnapshotEntry, SnapshotManifest
-from dkge_dist.store.naming import changed_names, count_names, read_names, save_names, save_names_alone
+from dkge_dist.store.naming import (
+    NO_NAMES,
+    NameCounts,
+    changed_names,
+    count_names,
+    read_names,
+    save_names,
+    save_names_alone,
+)
 from dkge_dist.store.parts import save_base, save_change, save_segment
 from dkge_dist.store.storage import Staging
 from dkge_dist.store.store import Store
@@ -66,8 +74,8 @@ class Ingested:
 
     `before` and `snapshot` are the current snapshot before and after it, `names` entities and relations as the store
     now has them: an update needs nothing from disk. `rejects` says where the refused lines are. `named` counts display
-    names that are new or changed; where nothing else is, they have a version of their own. `held_out_by_default`:
-    nobody said what to hold out. `misspellings`: new labels that look like known ones.
+    names that are new, changed or taken away; where nothing else is, they have a version of their own.
+    `held_out_by_default`: nobody said what to hold out. `misspellings`: new labels that look like known ones.
     """
 
     manifest: SnapshotManifest
@@ -80,7 +88,7 @@ class Ingested:
     counts: dict[str, int]
     bytes_written: int = 0
     rejects: str | None = None
-    named: tuple[int, int] = (0, 0)
+    named: NameCounts = NO_NAMES
     held_out_by_default: bool = False
     misspellings: Misspellings = field(default_factory=Misspellings)
 
@@ -111,7 +119,7 @@ def ingest(
         names = _with_segments(draft.names, [dictionary.segments for dictionary in draft.names])
         # An older snapshot that is repeated brought its display names then.
         is_current = draft.head is not None and known.version == draft.head.current.snapshot
-        named, written = save_names_alone(store, draft, clock() - began) if is_current else ((0, 0), 0)
+        named, written = save_names_alone(store, draft, clock() - began) if is_current else (NO_NAMES, 0)
         kept = _save_rejects(store, known.version, rejects)
         before = draft.before
         return Ingested(known, Diff.none(), before, before, names, True, lines, counts, written, kept, named)

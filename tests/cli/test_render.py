@@ -16,7 +16,8 @@ INGESTED: dict[str, Any] = {
     "unchanged": False, "name": "day 1", "version": 3, "entities": 1200, "relations": 4, "train": 5000, "valid": 20,
     "test": 30, "added": 10, "deleted": 2, "emerging_entities": 5, "removed_entities": 1, "emerging_relations": 1,
     "removed_relations": 0, "counts": {"duplicates": 2, "bad_lines": 0}, "rejects": None, "seconds": 1.26,
-    "triples_per_second": 4000, "named_entities": 0, "named_relations": 0, "held_out_by_default": False,
+    "triples_per_second": 4000, "named_entities": 0, "named_relations": 0, "unnamed_entities": 0,
+    "unnamed_relations": 0, "held_out_by_default": False,
     "misspellings": {"total": 0, "relations": [], "entities": [], "not_compared": 0},
 }  # fmt: skip
 TRAINED: dict[str, Any] = {
@@ -70,6 +71,11 @@ def test_ingest_counts_display_names_also_without_a_change(capsys: Shown) -> Non
         report = {**INGESTED, "unchanged": unchanged, "named_entities": 1200}
         render.render_ingested(report)
         assert "  display names new or changed: entities 1,200\n" in capsys.readouterr().out
+    render.render_ingested({**INGESTED, "unchanged": True, "unnamed_relations": 2})
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "no triple changed: 'day 1' (version 3) has the same content",
+        "  display names taken away: relations 2",
+    ]
 
 
 def test_ingest_says_what_nobody_asked_for(capsys: Shown) -> None:
