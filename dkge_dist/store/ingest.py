@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -22,8 +23,8 @@ from dkge_dist.store.guards import (
     Draft,
     Misspellings,
     Names,
-    first_may_be_header,
     misspellings,
+    possible_header,
     refuse_misspellings,
     refuse_other_parent,
     refuse_suspicious,
@@ -48,7 +49,7 @@ from dkge_dist.types import Split, UsageError
 FOLD_AFTER_NIGHTS = 32
 FOLD_AT_SHARE = 0.25
 MAX_NAME_LENGTH = 200
-HEADER_NOTICE = "first lines that may be a header (name its --columns)"
+HEADER_NOTICE = "first lines that may be a header and were taken for triples (if so, ingest again with --columns {})"
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,9 @@ def ingest(
     diff, lines = draft.change.diff, draft.encoded.count
     content = content_after(draft.current.snapshot.content if draft.current else EMPTY_CONTENT, diff, *draft.names)
     noticed = [draft.change.counts, *(some.counts for some in (source, *options.labels))]
-    odd = Counter({"bad_lines": len(rejects.lines), HEADER_NOTICE: int(first_may_be_header(draft))})
+    odd = Counter({"bad_lines": len(rejects.lines)})
+    if header := possible_header(draft):
+        odd[HEADER_NOTICE.format(shlex.quote(",".join(header)))] = 1
     counts = dict(sum([*noticed, odd], Counter()))
     known = _already_there(store, draft.current, options.name, content)
     if known is not None:
