@@ -253,7 +253,9 @@ def render_answers(report: dict[str, Any]) -> None:
             if "why" in found:
                 print(f"\n  {_format_named(found, key)}")
                 for reason in found["why"]:
-                    print(f"    {reason['weight']:+8.3f}  {reason['text']}")
+                    weight = f"{reason['weight']:+8.3f}"
+                    if reason["kind"] != "other" or float(weight):
+                        print(f"    {weight}  {reason['text']}")
     _render_origin(report)
 
 

@@ -32,7 +32,9 @@ KINDS = {
     "similar": ("similar", "similar_linked"),
     "path": ("path",),
 }
-"""Which features are the weight of a kind of reasons; the rest is that of having evidence at all."""
+"""Which features are the weight of a kind of reasons; the rest is told by `REST`."""
+
+REST = "for being connected at all, and for how common it is"
 
 Names = tuple[Dictionary, Dictionary]
 
@@ -64,7 +66,7 @@ def explain(evidence: Evidence, question: Questions, candidate: int, names: Name
     if not reasons:
         return [{"kind": "vectors", "weight": 0.0, "text": "nothing in the graph says so: by its vector alone"}]
     rest = sum(weight_of.values())
-    return [*reasons, {"kind": "other", "weight": round(rest, 6), "text": "for being connected at all: most are not"}]
+    return [*reasons, {"kind": "other", "weight": round(rest, 6), "text": REST}]
 
 
 class _Shared:

@@ -180,7 +180,8 @@ def _look_for_truncation(draft: Draft) -> None:
     if deleted > TRUNCATED_SHARE * whole:
         raise SuspiciousSourceError(
             f"{draft.source.path}: deletes {deleted:,} of the {whole:,} triples of the snapshot before, "
-            f"over {TRUNCATED_SHARE:.0%}: this looks like a truncated dump"
+            f"over {TRUNCATED_SHARE:.0%}: this looks like a truncated dump (a source is the whole graph; "
+            "additions alone are lines +<TAB>head<TAB>relation<TAB>tail)"
         )
 
 

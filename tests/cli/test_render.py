@@ -292,6 +292,18 @@ def test_diff_shows_counts_examples_and_the_file(capsys: Shown) -> None:
     ]
 
 
+def test_a_rest_that_adds_nothing_is_not_shown(capsys: Shown) -> None:
+    why = [{"kind": "link", "weight": 0.0, "text": "a link"}, {"kind": "other", "weight": 0.0004, "text": "the rest"}]
+    answer = {"entity": "x", "score": 1.0, "known": False, "why": why}
+    asked = {"head": "a", "relation": "r", "version": 2, "snapshot": "base"}
+    render.render_answers({**asked, "answers": [answer]})
+    shown = capsys.readouterr().out
+    assert "  +0.000  a link\n" in shown and "the rest" not in shown
+    why[1]["weight"] = -0.0006
+    render.render_answers({**asked, "answers": [answer]})
+    assert "  -0.001  the rest\n" in capsys.readouterr().out
+
+
 def test_diff_shows_display_names_beside_labels(capsys: Shown) -> None:
     best = [{"entity": "x", "name": "Xena", "known": True}, {"entity": "y", "known": False}]
     report = {

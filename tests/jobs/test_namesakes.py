@@ -100,6 +100,13 @@ def test_a_typo_is_answered_with_names_and_labels(named: Path) -> None:
         label(named, "e77")
 
 
+def test_a_relation_in_the_place_of_an_entity_is_told(named: Path) -> None:
+    with pytest.raises(DkgeError, match=r"^no entity 'r1': it is a relation \(the order is HEAD RELATION TAIL\)$"):
+        dkge_dist.answer(named, "r1", "e1")
+    with pytest.raises(DkgeError, match=r"^no relation 'e2': it is an entity "):
+        dkge_dist.answer(named, "e1", "e2")
+
+
 def test_answers_carry_names_beside_labels(named: Path) -> None:
     by_name = dkge_dist.answer(named, "the matrix", "cast member", top=60, why=True)
     by_label = dkge_dist.answer(named, "e1", "r1", top=60, why=True)
