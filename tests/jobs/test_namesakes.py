@@ -125,6 +125,18 @@ def test_answers_carry_names_beside_labels(named: Path) -> None:
     assert (tails["tail"], tails["tail_name"], "head" in tails) == ("e7", "Speed", False)
 
 
+def test_tables_have_columns_of_names_where_there_are_some(named: Path) -> None:
+    with dkge_dist.open(named) as store:
+        answers, near = store.answer("e1", "r1", top=60).to_pandas(), store.similar("e1", top=60).to_pandas()
+        relations = store.answer("e1", "?", "e7").to_pandas()
+    given = dict(line.split("\t") for line in NAMES)
+    assert set(answers["head_name"]) == {"The Matrix"} and set(answers["relation_name"]) == {"cast member"}
+    assert answers["tail_name"].dropna().tolist() == [given[tail] for tail in answers["tail"] if tail in given] != []
+    assert set(near["entity_name"]) == {"The Matrix"}
+    assert near["similar_name"].dropna().tolist() == [given[other] for other in near["similar"] if other in given] != []
+    assert set(relations["tail_name"]) == {"Speed"} and "cast member" in set(relations["relation_name"])
+
+
 def test_other_questions_take_names_too(named: Path) -> None:
     triples = write_lines(named.parent / "t.tsv", ["the matrix\tcast member\tSpeed"])
     report = dkge_dist.evaluate(named, triples=triples, relations=True)
