@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.fuzzing import KINDS, WRONG, Outcome, run
+from tests.fuzzing.running import KINDS, WRONG, Outcome, run
 
 
 def wrong(seed: int, count: int) -> list[Outcome]:

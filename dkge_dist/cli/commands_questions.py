@@ -34,7 +34,7 @@ def evaluate(
         Literal["paper", "filtered"], typer.Option(help="paper: train triples do not compete; filtered: no known one.")
     ] = "filtered",
     no_evidence: NoEvidence = False,
-    ranks: Annotated[bool, typer.Option("--ranks", help="Also the ranks of every triple (in the JSON).")] = False,
+    ranks: Annotated[bool, typer.Option("--ranks", help="Also the ranks of every triple.")] = False,
     relations: Annotated[bool, typer.Option("--relations", help="Also a table by relation.")] = False,
     categories: Annotated[bool, typer.Option("--categories", help="Also by 1-1, 1-N, N-1, N-N.")] = False,
     threads: Annotated[int, typer.Option(min=0, help="Threads; 0 means all cores.")] = 0,

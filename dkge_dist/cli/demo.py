@@ -7,7 +7,6 @@ predicted before it was known. All figures are of this run. `story` has the word
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sys
 import time
@@ -20,6 +19,8 @@ from typing import Any
 from dkge_dist import api
 from dkge_dist.cli import story
 from dkge_dist.cli.output import progress_bar
+from dkge_dist.graph.labels import Labels
+from dkge_dist.store.store import Store
 from dkge_dist.types import UsageError
 
 FOLDER = Path(".demo")
@@ -64,35 +65,21 @@ def _empty_folder(folder: Path) -> Path:
     return folder
 
 
-def read_names(path: Path) -> dict[str, str]:
-    """Names by label, from `label<TAB>name` lines."""
-    lines = (line.split("\t") for line in path.read_text(encoding="utf-8").splitlines())
-    return {label: name for label, name in lines}
-
-
-def with_names(value: Any, names: dict[str, str]) -> Any:
-    """A report, or any part of one, with names in the place of labels."""
-    if isinstance(value, str):
-        return re.sub(r"\b(?:tt|nm)\d{7,8}\b", lambda label: names.get(label[0], label[0]), value)
-    if isinstance(value, dict):
-        return {key: with_names(item, names) for key, item in value.items()}
-    return [with_names(item, names) for item in value] if isinstance(value, list | tuple) else value
-
-
 class _Demo:
     """One run; its steps in the order of `run`. `facts` is the graph as of the night that was last learnt."""
 
     def __init__(self, folder: Path, tell: bool, quiet: bool, settings: Sequence[str]) -> None:
         self.folder, self.movies, self.store = folder, folder / "movies", folder / "store"
+        self.labels = self.movies / "names.tsv"
         self.tell, self.quiet, self.settings = tell, quiet, settings
         self.facts: set[Fact] = set()
 
     def run(self) -> dict[str, Any]:
         made = api.synth(self.movies, "demo")
-        self.names = read_names(self.movies / "names.tsv")
         self.facts = set(_facts((self.movies / "snapshot-000.tsv").read_text(encoding="utf-8").splitlines()))
-        base = api.ingest(self.store, self.movies / "snapshot-000.tsv", valid=200, test=200)
-        self._say(story.begin(base, self._example()))
+        base = api.ingest(self.store, self.movies / "snapshot-000.tsv", labels=self.labels, valid=200, test=200)
+        example = min(fact for fact in self.facts if fact[1] == ROLES[0])
+        self._say(story.begin(base, example, self._names(example)))
         with progress_bar("demo", self.quiet) as progress:
             trained = api.train(self.store, settings=self.settings, progress=progress)
         evaluated = api.evaluate(self.store)
@@ -112,15 +99,18 @@ class _Demo:
             "cost": cost(trained, base, [night["report"] for night in nights]),
             "check": api.check(self.store),
         }
-        named = with_names(report, self.names)
-        for tell in (story.arrived, story.replaced, story.predicted, story.cost):
-            self._say(tell(named))
-        self._say(story.next_steps(report, named["replaced"]["title"]))
+        report["names"] = self._names(mentioned(report))
+        for tell in (story.arrived, story.replaced, story.predicted, story.cost, story.next_steps):
+            self._say(tell(report))
         return report
 
-    def _example(self) -> str:
-        """A fact to begin with, in words."""
-        return story.fact(*with_names(min(fact for fact in self.facts if fact[1] == ROLES[0]), self.names))
+    def _names(self, labels: Iterable[str]) -> dict[str, str]:
+        """What the store shows people in the place of labels; a relation is called what it is."""
+        store = Store.open(self.store)
+        entities, _ = store.dictionaries(store.head())
+        wanted = sorted(set(labels))
+        rows = entities.lookup(Labels.from_strings(wanted)).tolist()
+        return {label: entities.called(row) for label, row in zip(wanted, rows, strict=True) if row >= 0}
 
     def _night(self, path: Path) -> dict[str, Any]:
         """Learn a night; with the facts that it added, those of them that could be asked for before, and newcomers."""
@@ -128,7 +118,7 @@ class _Demo:
         added, deleted = (list(_facts(line[2:] for line in lines if line[0] == sign)) for sign in "+-")
         there = {label for head, _, tail in self.facts for label in (head, tail)}
         with progress_bar("demo", self.quiet) as progress:
-            report = api.nightly(self.store, path, progress=progress)
+            report = api.nightly(self.store, path, labels=self.labels, progress=progress)
         self._say(f"    {report['headline']}")
         self.facts = (self.facts - set(deleted)) | set(added)
         known = [fact for fact in added if fact[0] in there and fact[2] in there]
@@ -258,6 +248,14 @@ def with_evidence(replaced: Iterator[dict[str, Any]]) -> dict[str, Any]:
 def first_and(ranked: list[dict[str, Any]], entities: Sequence[str]) -> list[dict[str, Any]]:
     """The first answers, and those of `entities` wherever they are."""
     return [answer for answer in ranked if answer["place"] <= SHOWN or answer["entity"] in entities]
+
+
+def mentioned(report: dict[str, Any]) -> set[str]:
+    """The labels of all whom the story tells of."""
+    arrived, replaced = report["arrived"], report["replaced"]
+    answers = [line["entity"] for when in ("before", "after") for line in replaced[when]["answers"]]
+    told = [arrived["title"], arrived["person"], *arrived["guesses"]]
+    return {*told, replaced["title"], replaced["old"], replaced["new"], *answers, *report["predicted"]["fact"]}
 
 
 def cost(trained: dict[str, Any], base: dict[str, Any], nights: list[dict[str, Any]]) -> dict[str, float]:

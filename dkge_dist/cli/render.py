@@ -9,6 +9,7 @@ from typing import Any
 from dkge_dist.cli.output import format_cell, print_table
 
 METRICS = ("mrr", "hits@1", "hits@3", "hits@10", "mr")
+NAME_COUNTS = ("named_entities", "named_relations", "unnamed_entities", "unnamed_relations")
 LOG_COLUMNS = ("v", "published (UTC)", "kind", "name", "triples", "affected", "seconds", "mrr", "fidelity")
 LOG_WIDTH = 100
 
@@ -21,7 +22,7 @@ def render_synthesised(report: dict[str, Any], out: Path) -> None:
 def render_ingested(report: dict[str, Any]) -> None:
     """The new snapshot and how it differs from its parent."""
     if report["unchanged"]:
-        what = "no triple" if report["named_entities"] or report["named_relations"] else "nothing"
+        what = "no triple" if any(report[key] for key in NAME_COUNTS) else "nothing"
         print(f"{what} changed: {report['name']!r} (version {report['version']}) has the same content")
         _render_notices(report)
         return
@@ -64,9 +65,10 @@ def _render_misspellings(found: dict[str, Any]) -> None:
 
 
 def _render_notices(report: dict[str, Any]) -> None:
-    named = {noun: report[f"named_{noun}"] for noun in ("entities", "relations")}
-    if any(named.values()):
-        print(f"  display names new or changed: {format_counts(named)}")
+    for verb, said in (("named", "new or changed"), ("unnamed", "taken away")):
+        counts = {noun: report[f"{verb}_{noun}"] for noun in ("entities", "relations")}
+        if any(counts.values()):
+            print(f"  display names {said}: {format_counts(counts)}")
     if report["counts"]:
         print(f"  noticed: {format_counts(report['counts'])}")
     if report["rejects"]:
@@ -79,9 +81,10 @@ def render_diff(report: dict[str, Any]) -> None:
     for key, value in report.items():
         if isinstance(value, int):
             print(f"  {key.replace('_', ' '):26} {value:>12,}")
+    names = (report.get("entity_names", {}), report.get("relation_names", {}), report.get("entity_names", {}))
     for side, sign in (("added", "+"), ("deleted", "-")):
         for row in report.get(f"{side}_examples", []):
-            print(f"  {sign} " + "\t".join(row))
+            print(f"  {sign} " + "\t".join(_format_label(*pair) for pair in zip(row, names, strict=True)))
     for noun, plural in (("entity", "entities"), ("relation", "relations")):
         _render_affected(noun, plural, report.get(f"affected_{noun}_examples", []))
     if "answers" in report:
@@ -95,7 +98,7 @@ def _render_affected(noun: str, plural: str, found: list[dict[str, Any]]) -> Non
         print(f"affected {plural}, those in most changed triples first")
     for line in found:
         context = ", context changed" if line["context_changed"] else ""
-        print(f"  {line[noun]}  ({line['changed_triples']:,} changed triples{context})")
+        print(f"  {_format_named(line, noun)}  ({line['changed_triples']:,} changed triples{context})")
 
 
 def _render_changed_answers(report: dict[str, Any]) -> None:
@@ -106,9 +109,9 @@ def _render_changed_answers(report: dict[str, Any]) -> None:
         f"{report['differ']:,} have other best answers"
     )
     for question in report["examples"]:
-        print("  " + "\t".join((question.get("head", "?"), question["relation"], question.get("tail", "?"))))
+        print("  " + _format_question(question))
         for when in ("before", "after"):
-            answers = (f"{line['entity']} (known)" if line["known"] else line["entity"] for line in question[when])
+            answers = (_format_named(line, "entity") + (" (known)" if line["known"] else "") for line in question[when])
             print(f"    {when:6}  {', '.join(answers)}")
 
 
@@ -195,6 +198,11 @@ def render_evaluation(report: dict[str, Any]) -> None:
         ["", "triples", *METRICS],
         [[name, n, *(_format_metric(m, found[m]) for m in METRICS)] for name, n, found in lines],
     )
+    if "ranks" in report:
+        ranked = (
+            [*_format_parts(line), f"{line['head_rank']:,.1f}", f"{line['tail_rank']:,.1f}"] for line in report["ranks"]
+        )
+        print_table(["head", "relation", "tail", "head rank", "tail rank"], list(ranked))
 
 
 GROUPS = ("added_existing", "added_emerging", "deleted", "replaced", "kept_near", "kept_far")
@@ -233,7 +241,7 @@ def render_answers(report: dict[str, Any]) -> None:
     for question in report.get("questions", [report]):
         if "error" in question:
             continue
-        print("\t".join(_format_named(question, part, f"{part}_name") for part in ("head", "relation", "tail")))
+        print(_format_question(question))
         key = "relation" if "relation" not in question else "entity"
         lines = [
             [f"  {_format_named(found, key)}", f"{found['score']:.3f}", _format_state(found)]
@@ -245,7 +253,9 @@ def render_answers(report: dict[str, Any]) -> None:
             if "why" in found:
                 print(f"\n  {_format_named(found, key)}")
                 for reason in found["why"]:
-                    print(f"    {reason['weight']:+8.3f}  {reason['text']}")
+                    weight = f"{reason['weight']:+8.3f}"
+                    if reason["kind"] != "other" or float(weight):
+                        print(f"    {weight}  {reason['text']}")
     _render_origin(report)
 
 
@@ -269,7 +279,7 @@ def render_scores(report: dict[str, Any]) -> None:
             chance, threshold = found["probability"], found["threshold"]
             lines.append(
                 [
-                    *(_format_named(found, part, f"{part}_name") for part in ("head", "relation", "tail")),
+                    *_format_parts(found),
                     f"{found['score']:.3f}",
                     "-" if chance is None else f"{chance:.3f}",
                     "-" if threshold is None else f"{threshold:.3f}",
@@ -298,6 +308,19 @@ def render_similar(report: dict[str, Any]) -> None:
             lines = [[f"  {_format_named(near, 'entity')}", f"{near['score']:.3f}"] for near in found["similar"]]
             print_table(["  similar", "score"], lines)
     _render_origin(report)
+
+
+def _format_parts(found: dict[str, Any]) -> list[str]:
+    """Head, relation and tail."""
+    return [_format_named(found, part, f"{part}_name") for part in ("head", "relation", "tail")]
+
+
+def _format_question(found: dict[str, Any]) -> str:
+    return "\t".join(_format_parts(found))
+
+
+def _format_label(label: str, names: dict[str, str]) -> str:
+    return f"{names[label]} ({label})" if label in names else label
 
 
 def _format_named(found: dict[str, Any], key: str, name_key: str = "name") -> str:

@@ -1,7 +1,9 @@
-"""The demo in words. In: its report, with names in the place of labels. Out: paragraphs of 100 columns at most."""
+"""The demo in words. In: its report, with the names of labels. Out: paragraphs of 100 columns at most."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterable
 from textwrap import fill
 from typing import Any
 
@@ -20,16 +22,16 @@ def _indented(text: str, hang: int = 0) -> str:
     return fill(text, WIDTH, initial_indent=INDENT, subsequent_indent=INDENT + hang * " ")
 
 
-def fact(head: str, relation: str, tail: str) -> str:
-    """A triple in words."""
-    return f"{head} — {relation} — {tail}"
+def _fact(triple: Iterable[str], names: dict[str, str]) -> str:
+    """A triple in words; what has no name is called by its label."""
+    return " — ".join(names.get(label, label) for label in triple)
 
 
-def begin(base: dict[str, Any], example: str) -> str:
+def begin(base: dict[str, Any], example: Iterable[str], names: dict[str, str]) -> str:
     """What the graph is, before it is learnt."""
     return (
         f"A movie graph, made up for this demo: {base['entities']:,} titles and people, "
-        f"{base['triples']:,} facts such as\n{_indented(example)}\n"
+        f"{base['triples']:,} facts such as\n{_indented(_fact(example, names))}\n"
         "All of it is learnt from scratch first, which takes a minute or so ..."
     )
 
@@ -58,14 +60,15 @@ def after_nights() -> str:
 
 def arrived(report: dict[str, Any]) -> str:
     """A title that the last night brought."""
-    found = report["arrived"]
-    *others, last = found["guesses"]
+    found, names = report["arrived"], report["names"]
+    person = names[found["person"]]
+    *others, last = (names[guess] for guess in found["guesses"])
     guesses = f"{', '.join(others)} or {last}" if others else last
     return "\n".join(
         [
-            _paragraph(f"New ({found['snapshot']}): {found['title']}, with {found['person']} as {found['role']}."),
+            _paragraph(f"New ({found['snapshot']}): {names[found['title']]}, with {person} as {found['role']}."),
             _indented(
-                f"Asked for its {found['role']}, the model has {found['person']} {_place(found['place'])}"
+                f"Asked for its {found['role']}, the model has {person} {_place(found['place'])}"
                 f" of {found['candidates']:,}."
             ),
             _indented(f"Nobody has said yet who its {found['open_role']} is. The model guesses {guesses}."),
@@ -75,11 +78,11 @@ def arrived(report: dict[str, Any]) -> str:
 
 def replaced(report: dict[str, Any]) -> str:
     """An answer that a night replaced, before and after it."""
-    found = report["replaced"]
-    title, role, new = found["title"], found["role"], found["new"]
-    lines = [_paragraph(f"Changed ({found['snapshot']}): {title} had {found['old']} as {role}, and now has {new}.")]
+    found, names = report["replaced"], report["names"]
+    role, title, old, new = found["role"], *(names[found[key]] for key in ("title", "old", "new"))
+    lines = [_paragraph(f"Changed ({found['snapshot']}): {title} had {old} as {role}, and now has {new}.")]
     for when, said in (("before", "the evening before: "), ("after", "the morning after:  ")):
-        places = ", ".join(f"{line['place']}. {line['entity']}" for line in found[when]["answers"])
+        places = ", ".join(f"{line['place']}. {names[line['entity']]}" for line in found[when]["answers"])
         lines.append(_indented(said + places, len(said)))
     lines += _why(f"Why {new}? ", found["why"], role)
     counts = [night["update"]["fidelity"]["replaced"] for night in report["nights"]]
@@ -97,8 +100,8 @@ def _new_above_old(count: dict[str, Any]) -> int:
 
 def predicted(report: dict[str, Any]) -> str:
     """A fact that the model had guessed before a night brought it, and how many such there were."""
-    found = report["predicted"]
-    head, relation, tail = found["fact"]
+    found, names = report["predicted"], report["names"]
+    _, relation, tail = found["fact"]
     others = (
         f"The best of many: the nights added {found['added']} facts, {found['could_be_asked']} of them about titles "
         f"and people that were there before. {found['first']} of these were the first guess the evening before, "
@@ -106,9 +109,9 @@ def predicted(report: dict[str, Any]) -> str:
     )
     return "\n".join(
         [
-            _paragraph(f"Predicted before it was known ({found['snapshot']}): {fact(head, relation, tail)}."),
+            _paragraph(f"Predicted before it was known ({found['snapshot']}): {_fact(found['fact'], names)}."),
             _indented(
-                f"The evening before, asked for its {relation}, the model had {tail} {_place(found['place'])}"
+                f"The evening before, asked for its {relation}, the model had {names[tail]} {_place(found['place'])}"
                 f" of {found['candidates']:,}."
             ),
             *_why("Why? ", found["why"], relation),
@@ -131,14 +134,14 @@ def cost(report: dict[str, Any]) -> str:
     )
 
 
-def next_steps(report: dict[str, Any], title: str) -> str:
-    """Commands to go on with. They take labels, as in the report; `title` names the one that is asked about."""
+def next_steps(report: dict[str, Any]) -> str:
+    """Commands to go on with. A title is asked about by its name, as any entity can be."""
     store, found = f"{report['folder']}/store", report["replaced"]
-    asked = f"{found['title']} {found['role']}"
+    asked = f"{shlex.quote(report['names'][found['title']])} {found['role']}"
     last = report["nights"][-1]["update"]
     lines = [
         (f"dkge log {store}", "every version"),
-        (f"dkge answer {store} {asked} --why", title),
+        (f"dkge answer {store} {asked} --why", "by name, and why"),
         (f"dkge answer {store} {asked} --as-of {found['before']['version']}", "as it was before"),
         (f"dkge diff {store} {last['from']} {last['snapshot']} --answers", "whose answers changed"),
         ("dkge ingest mine triples.tsv && dkge train mine", "your own: head<TAB>relation<TAB>tail"),
@@ -153,9 +156,8 @@ def _place(place: float) -> str:
 
 def _why(question: str, reasons: list[dict[str, Any]], role: str) -> list[str]:
     """The strongest reasons in words; the weights of all are in the report."""
-    clauses = [clause for reason in reasons if reason["kind"] != "other" for clause in reason["text"].split("; ")]
     told = []
-    for number, clause in enumerate(clauses[:REASONS]):
-        words = clause.removeprefix("known answer ").replace("has this answer", f"has this {role}")
-        told.append(_indented(("Also: " if number else question) + words, 2))
+    for number, reason in enumerate([reason for reason in reasons if reason["kind"] != "other"][:REASONS]):
+        words = reason["text"].replace("this answer", f"this {role}").replace("the known answer", f"the known {role}")
+        told.append(_indented(("Also: " if number else question) + words[:1].upper() + words[1:], 2))
     return told

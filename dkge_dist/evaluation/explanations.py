@@ -6,7 +6,8 @@ known answer left out. Single looks in Python, because people ask for a few answ
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections import defaultdict
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,12 @@ from dkge_dist.evidence.walks import GraphEvidence
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.kernels.csr import Adjacency, list_of
 from dkge_dist.kernels.evidence.lists import sample_without
+from dkge_dist.kernels.evidence.paths import PATH_PRIOR, path_codes
+from dkge_dist.kernels.evidence.steps import NEIGHBOUR_PRIOR
 from dkge_dist.kernels.evidence.walks import COMPANY, LINK, PATH, SIMILAR
 
 EXAMPLES = 3
-"""Of others that are named in a reason."""
+"""That a sentence names of each kind; of the others it says how many."""
 
 KINDS = {
     "link": ("link", "confidence"),
@@ -29,7 +32,9 @@ KINDS = {
     "similar": ("similar", "similar_linked"),
     "path": ("path",),
 }
-"""Which features are the weight of a kind of reasons; the rest is that of having evidence at all."""
+"""Which features are the weight of a kind of reasons; the rest is told by `REST`."""
+
+REST = "for being connected at all, and for how common it is"
 
 Names = tuple[Dictionary, Dictionary]
 
@@ -47,22 +52,42 @@ def explain(evidence: Evidence, question: Questions, candidate: int, names: Name
     weight_of = dict(zip(FEATURES, parts.tolist(), strict=True))
     look = _Look(evidence.graph, entity, relation, bool(question.asks_tail[0]), candidate, names)
     found = {
-        "link": look.links() if values[0, LINK] > 0 else iter(()),
-        "company": look.company() if values[0, COMPANY] > 0 else iter(()),
-        "similar": look.similar() if values[0, SIMILAR] > 0 else iter(()),
-        "path": look.paths() if values[0, PATH] > 0 else iter(()),
+        "link": look.links() if values[0, LINK] > 0 else "",
+        "company": look.company() if values[0, COMPANY] > 0 else "",
+        "similar": look.similar() if values[0, SIMILAR] > 0 else "",
+        "path": look.paths() if values[0, PATH] > 0 else "",
     }
     reasons = []
-    for kind, texts in found.items():
-        words = list(texts)
-        if words:
+    for kind, text in found.items():
+        if text:
             weight = sum(weight_of.pop(feature) for feature in KINDS[kind])
-            reasons.append({"kind": kind, "weight": round(weight, 6), "text": "; ".join(words)})
+            reasons.append({"kind": kind, "weight": round(weight, 6), "text": text})
     reasons.sort(key=lambda reason: -reason["weight"])
     if not reasons:
         return [{"kind": "vectors", "weight": 0.0, "text": "nothing in the graph says so: by its vector alone"}]
     rest = sum(weight_of.values())
-    return [*reasons, {"kind": "other", "weight": round(rest, 6), "text": "having evidence at all"}]
+    return [*reasons, {"kind": "other", "weight": round(rest, 6), "text": REST}]
+
+
+class _Shared:
+    """Who has what is asked, and the neighbours by which they are near: each with all that it adds to the evidence."""
+
+    def __init__(self) -> None:
+        self.having: dict[int, float] = defaultdict(float)
+        self.shared: dict[int, float] = defaultdict(float)
+
+    def add(self, having: int, shared: int, strength: float) -> None:
+        """One of them and one neighbour."""
+        self.having[having] += strength
+        self.shared[shared] += strength
+
+
+def _listed(names: list[str], count: int | None = None) -> str:
+    """The first few, and how many more there are of `count`."""
+    shown = names[:EXAMPLES]
+    more = (len(names) if count is None else count) - len(shown)
+    *others, last = [*shown, f"{more} more"] if more else shown
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 class _Look:
@@ -77,10 +102,9 @@ class _Look:
         self.ahead, self.behind = (full.outgoing, full.incoming) if asks_tail else (full.incoming, full.outgoing)
         self.thin_ahead = self.thin.outgoing if asks_tail else self.thin.incoming
 
-    def links(self) -> Iterator[str]:
-        """The relations that join the two besides the asked one, the most reliable first."""
-        mine = self._called(self.candidate)
-        lines = []
+    def links(self) -> str:
+        """The relations that join the two besides the asked one, the most reliable first and with its record."""
+        found = []
         for lists, back, forward in ((self.ahead, self.behind, True), (self.behind, self.ahead, False)):
             for other in self._relations(lists, self.entity, self.candidate):
                 if forward and other == self.relation:
@@ -90,53 +114,91 @@ class _Look:
                 both = joined & self._others(self.behind, self.candidate, self.relation)
                 share = (len(both) + 1) / (len(joined) + 2)
                 fact = self._fact(self.entity, other, self.candidate, forward == self.asks_tail)
-                asked = self.names[1].called(self.relation)
-                record = f"{len(both)} of {len(joined)} others that {mine} has so have {asked} with it too"
-                lines.append((share, f"{fact}, and {record}"))
-        for _, line in sorted(lines, reverse=True):
-            yield line
+                found.append((-share, fact, self._record(len(both), len(joined))))
+        found.sort()
+        if not found:
+            return ""
+        (_, best, record), *others = found
+        also = f"; also {_listed([fact for _, fact, _ in others])}" if others else ""
+        return f"{best}{record}{also}"
 
-    def company(self) -> Iterator[str]:
+    def _record(self, both: int, joined: int) -> str:
+        """How often a link of the candidate to somebody else goes along with the asked relation."""
+        if not joined:
+            return ""
+        others = "1 other" if joined == 1 else f"{joined} others"
+        asked = self.names[1].called(self.relation)
+        told = f"{both} {'has' if both == 1 else 'have'} {asked} with it too" if both else f"none has {asked} with it"
+        return f", {'and' if both else 'but'} of {others} so linked to {self._called(self.candidate)} {told}"
+
+    def company(self) -> str:
         """Who shares a neighbour with the entity and has this answer."""
         having = self._others(self.behind, self.candidate, self.relation) - {self.entity, self.candidate}
-        yield from self._examples(
-            (y, m)
-            for m in self._starts()
-            for y in self._sample(m, self.entity)
-            if y in having and self.candidate in self._others(self.thin_ahead, y, self.relation)
-        )
+        having = {y for y in having if self.candidate in self._others(self.thin_ahead, y, self.relation)}
+        found = _Shared()
+        for m in self._starts():
+            near = self._sample(m, self.entity)
+            for y in near:
+                if y in having:
+                    found.add(y, m, self._vote(y) / (len(near) + NEIGHBOUR_PRIOR))
+        if not found.having:
+            return ""
+        share, have = ("shares", "has") if len(found.having) == 1 else ("share", "have")
+        others, shared = self._list(found.having), self._list(found.shared)
+        return f"{others} {share} {shared} with {self._called(self.entity)} and {have} this answer"
 
-    def _examples(self, pairs: Iterator[tuple[int, int]]) -> Iterator[str]:
-        shown = []
-        for y, m in pairs:
-            shown.append(
-                f"{self._called(y)} shares {self._called(m)} with {self._called(self.entity)} and has this answer"
-            )
-            if len(shown) == EXAMPLES:
-                break
-        yield from shown
-
-    def similar(self) -> Iterator[str]:
+    def similar(self) -> str:
         """Known answers that share a neighbour with this one."""
-        count = 0
+        found, known = _Shared(), self._others(self.ahead, self.entity, self.relation)
         for y in self._starts():
-            if y not in self._others(self.ahead, self.entity, self.relation):
+            if y not in known:
                 continue
             for m in self._sample(y, self.entity):
-                if self.candidate in self._sample(m, y) and count < EXAMPLES:
-                    count += 1
-                    yield f"known answer {self._called(y)} shares {self._called(m)} with {self._called(self.candidate)}"
+                if self.candidate in self._sample(m, y):
+                    found.add(y, m, self._vote(y) / (len(self._sample(m, y)) + NEIGHBOUR_PRIOR))
+        if not found.having:
+            return ""
+        noun, share = ("answer", "shares") if len(found.having) == 1 else ("answers", "share")
+        others, shared = self._list(found.having), self._list(found.shared)
+        return f"the known {noun} {others} {share} {shared} with {self._called(self.candidate)}"
 
-    def paths(self) -> Iterator[str]:
-        """Ways of two steps that lead to the candidate."""
-        count = 0
+    def paths(self) -> str:
+        """Ways of two steps to the candidate that support the relation: the most reliable, and how many more."""
+        found = []
         for m in self._starts():
             for one in self._relations(self.ahead, self.entity, m):
                 for other in self._relations(self.thin_ahead, m, self.candidate):
-                    if count < EXAMPLES:
-                        count += 1
-                        first = self._fact(self.entity, one, m, self.asks_tail)
-                        yield f"{first}, {self._fact(m, other, self.candidate, self.asks_tail)}"
+                    if confidence := self._confidence(one, other):
+                        found.append((confidence, one, m, other))
+        if not found:
+            return ""
+        _, one, m, other = max(found, key=lambda path: path[0])
+        first = self._fact(self.entity, one, m, self.asks_tail)
+        second = self._fact(m, other, self.candidate, self.asks_tail)
+        more = len(found) - 1
+        also = f" (and {more} more such {'way' if more == 1 else 'ways'})" if more else ""
+        return f"{first}, and {second}{also}"
+
+    def _confidence(self, one: int, other: int) -> float:
+        """How often a path goes along with the asked relation, as walks count it: without the pair itself."""
+        steps = (one, other) if self.asks_tail else (other, one)
+        code = path_codes(*(np.array([relation]) for relation in (self.relation, *steps)))[0]
+        paths = self.graph.paths
+        at = int(np.searchsorted(paths.codes, code))
+        if at == paths.codes.shape[0] or paths.codes[at] != code:
+            return 0.0
+        direct = self._relations(self.ahead, self.entity, self.candidate)
+        support = int(paths.support[at]) - (self.relation in direct)
+        return max(0.0, support / (int(paths.total[at]) - len(direct) + PATH_PRIOR))
+
+    def _vote(self, row: int) -> float:
+        """The weight of what a row has, as walks have it: less if it is joined to many."""
+        return 1.0 / math.sqrt(list_of(self.thin.neighbours, row).shape[0] + NEIGHBOUR_PRIOR)
+
+    def _list(self, weights: dict[int, float]) -> str:
+        """The heaviest by name, and how many more there are."""
+        rows = sorted(weights, key=lambda row: -weights[row])
+        return _listed([self._called(row) for row in rows[:EXAMPLES]], len(rows))
 
     def _starts(self) -> list[int]:
         """The neighbours of the entity that walks for the candidate start with."""

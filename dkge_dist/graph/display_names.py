@@ -45,7 +45,7 @@ class DisplayNames(Protocol):
 
 @dataclass(frozen=True)
 class NameTable:
-    """Display names of some rows, which are ascending and distinct."""
+    """Display names of some rows, which are ascending and distinct. An empty name: the row has none any more."""
 
     rows: Array
     names: Labels
@@ -77,6 +77,16 @@ class NameTable:
         """With newer names, which replace those of the same rows."""
         names = Labels.concat([self.names, newer.names])
         return NameTable.of(np.concatenate([self.rows, newer.rows]), names)
+
+    @property
+    def is_removal(self) -> Array:
+        """Which rows are to have no name any more."""
+        removed: Array = self.names.start == self.names.stop
+        return removed
+
+    def without_removals(self) -> NameTable:
+        """The names alone, where there is nothing that could be removed."""
+        return self.take(~self.is_removal)
 
     def take(self, where: Array) -> NameTable:
         """The names at `where` (a mask, or ascending places)."""

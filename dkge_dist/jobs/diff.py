@@ -47,6 +47,9 @@ def diff(
     if examples:
         for side, triples in (("added", change.added), ("deleted", change.deleted)):
             report[f"{side}_examples"] = _labelled(triples.take(slice(examples)), names)
+        shown = Triples.concat([triples.take(slice(examples)) for triples in (change.added, change.deleted)])
+        report["entity_names"] = _display_names(names[0], np.concatenate([shown.head, shown.tail]))
+        report["relation_names"] = _display_names(names[1], shown.relation)
     if runtime is not None:
         # Numba and the kernels of questions, which no other diff needs.
         from dkge_dist.jobs.changed_answers import End, changed_answers
@@ -100,7 +103,7 @@ def _ends(triples: Triples) -> tuple[Array, Array]:
 
 
 def _most_changed(names: Dictionary, rows: Array, by_context: Array, changed: list[Array], limit: int) -> list[Report]:
-    """Affected objects that stand in most changed triples: labels, in how many, and whether their context changed."""
+    """Affected objects that stand in most changed triples: who, in how many, and whether their context changed."""
     found, counts = np.unique(np.concatenate(changed), return_counts=True)
     place = np.searchsorted(found, rows)
     here = place < found.shape[0]
@@ -109,8 +112,23 @@ def _most_changed(names: Dictionary, rows: Array, by_context: Array, changed: li
     triples[here] = counts[place[here]]
     first = np.argsort(-triples, kind="stable")[:limit]
     others = np.isin(rows[first], by_context).tolist()
+    display_names = _display_names(names, rows[first])
     lines = zip(names.labels(rows[first]), triples[first].tolist(), others, strict=True)
-    return [{names.noun: label, "changed_triples": count, "context_changed": other} for label, count, other in lines]
+    return [
+        {
+            names.noun: label,
+            **({"name": display_names[label]} if label in display_names else {}),
+            "changed_triples": count,
+            "context_changed": other,
+        }
+        for label, count, other in lines
+    ]
+
+
+def _display_names(names: Dictionary, rows: Array) -> dict[str, str]:
+    """The display names of some rows by their labels; those without are left out."""
+    rows = distinct(rows)
+    return {label: name for label, name in zip(names.labels(rows), names.names(rows), strict=True) if name is not None}
 
 
 def _labelled(triples: Triples, names: Names) -> list[list[str]]:

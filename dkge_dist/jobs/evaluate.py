@@ -170,15 +170,17 @@ def _metrics_apart(ranks: Ranks, apart: np.ndarray[Any, Any]) -> Report:
 
 
 def _by_triple(opened: OpenedModel, triples: Triples, ranks: Ranks, by_vectors: Ranks) -> list[Report]:
-    """The ranks of every triple, by labels."""
+    """The ranks of every triple, by labels and with display names where there are some."""
     entities, relations = opened.names
     columns = (
-        entities.labels(triples.head), relations.labels(triples.relation), entities.labels(triples.tail),
+        labelled(entities, triples.head, "head", "head_name"),
+        labelled(relations, triples.relation, "relation", "relation_name"),
+        labelled(entities, triples.tail, "tail", "tail_name"),
         ranks.head.tolist(), ranks.tail.tolist(), by_vectors.head.tolist(), by_vectors.tail.tolist(),
     )  # fmt: skip
     return [
         {
-            "head": head, "relation": relation, "tail": tail, "head_rank": head_rank, "tail_rank": tail_rank,
+            **head, **relation, **tail, "head_rank": head_rank, "tail_rank": tail_rank,
             "vectors": {"head_rank": head_alone, "tail_rank": tail_alone},
         }
         for head, relation, tail, head_rank, tail_rank, head_alone, tail_alone in zip(*columns, strict=True)

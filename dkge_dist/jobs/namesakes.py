@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dkge_dist.graph.dictionary import Dictionary
+from dkge_dist.graph.labels import Labels
 from dkge_dist.types import DkgeError, Split, Triples
 
 if TYPE_CHECKING:
@@ -36,9 +37,17 @@ def row_named(names: Dictionary, name: str, opened: OpenedModel | None, suggests
         return rows[0]
     if rows:
         raise DkgeError(_ambiguous(names, name, sorted(rows), opened))
+    if opened is not None and is_text:
+        other = opened.names[1 if names is opened.names[0] else 0]
+        if other.lookup(Labels.from_strings([name]))[0] >= 0:
+            raise DkgeError(f"no {names.noun} {name!r}: it is {_a(other.noun)} (the order is HEAD RELATION TAIL)")
     near = _nearest(names, name) if suggests else []
     hint = f"; nearest: {', '.join(near)}" if near else ""
     raise DkgeError(f"no {names.noun} {name!r}{hint}")
+
+
+def _a(noun: str) -> str:
+    return f"an {noun}" if noun == "entity" else f"a {noun}"
 
 
 def _ambiguous(names: Dictionary, name: str, rows: list[int], opened: OpenedModel | None) -> str:

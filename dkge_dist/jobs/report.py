@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from dkge_dist.jobs.notebook_progress import NotebookBar, notebook_display
 from dkge_dist.runtime import Monitor
 
 PathLike = str | os.PathLike[str]
@@ -47,11 +48,15 @@ def progress_bar(title: str) -> Iterator[ProgressCallback]:
 @contextmanager
 def shown(progress: ProgressOption, title: str) -> Iterator[ProgressCallback | None]:
     """The callback of a job for what its caller said about progress."""
-    if progress is True:
+    if progress is not True:
+        yield progress or None
+    elif (display := notebook_display()) is not None:
+        bar = NotebookBar(title, display)
+        yield bar
+        bar.close()
+    else:
         with progress_bar(title) as callback:
             yield callback
-    else:
-        yield progress or None
 
 
 class CallbackMonitor(Monitor):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 SHOWN = 20
 """Lines of a result that are printed at most."""
+ROLES = ("head", "relation", "tail")
 
 
 def _pandas() -> Any:
@@ -105,7 +106,7 @@ class Answers(list[Answer]):
     def given(self) -> dict[str, str]:
         """What was given, by its role, with display names where there are some."""
         told: dict[str, str | None] = {}
-        for role, part in zip(("head", "relation", "tail"), self.asked, strict=True):
+        for role, part in zip(ROLES, self.asked, strict=True):
             if part is not None:
                 told |= {role: part.label, f"{role}_name": part.name}
         return _without_none(told)
@@ -115,16 +116,16 @@ class Answers(list[Answer]):
         return {**self.given, "answers": [answer.to_dict() for answer in self]}
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Lines of a table: the triples that the answers make."""
-        for answer in self:
-            yield {
-                "head": self.head if self.head is not None else answer.entity,
-                "relation": self.relation if self.relation is not None else answer.relation,
-                "tail": self.tail if self.tail is not None else answer.entity,
-                "score": answer.score,
-                "known": answer.known,
-                "deleted": answer.deleted,
-            }
+        """Lines of a table: the triples that the answers make, with display names if there are any."""
+        triples = [
+            [part or Named(answer.entity or answer.relation or "", answer.name) for part in self.asked]
+            for answer in self
+        ]
+        is_named = any(part.name is not None for triple in triples for part in triple)
+        for answer, triple in zip(self, triples, strict=True):
+            labels = {role: part.label for role, part in zip(ROLES, triple, strict=True)}
+            names = {f"{role}_name": part.name for role, part in zip(ROLES, triple, strict=True) if is_named}
+            yield {**labels, "score": answer.score, "known": answer.known, "deleted": answer.deleted, **names}
 
     def to_pandas(self) -> pd.DataFrame:
         """A line for each answer: the triple that it makes, its score, and whether it is known or was deleted."""
@@ -202,8 +203,10 @@ class Neighbours(list[Neighbour]):
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Lines of a table."""
+        is_named = self.name is not None or any(near.name is not None for near in self)
         for near in self:
-            yield {"entity": self.entity, "similar": near.entity, "score": near.score}
+            names = {"entity_name": self.name, "similar_name": near.name} if is_named else {}
+            yield {"entity": self.entity, "similar": near.entity, "score": near.score, **names}
 
     def to_pandas(self) -> pd.DataFrame:
         """A line for each of them."""

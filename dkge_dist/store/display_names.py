@@ -1,7 +1,8 @@
 """Display names in a store: runs of names by row, with an index by hash. Mapped, so that a few are soon found.
 
 A run is at least four times as long as the next one, and the newest that names a row counts: a night writes what it
-names, and what was written once is rarely written again. A run is one part:
+names, and what was written once is rarely written again. A name that was taken away is an empty one in a newer run,
+until that is merged into the oldest. A run is one part:
 
 | column | |
 |---|---|
@@ -48,7 +49,9 @@ def add_names(staging: Staging, runs: Sequence[NameRunEntry], names: NameTable) 
         return kept
     while kept and kept[-1].names.rows < TIMES * names.count:
         names = load_run(staging.storage, kept.pop()).then(names)
-    return [*kept, _save_run(staging, names)]
+    if not kept:
+        names = names.without_removals()
+    return [*kept, _save_run(staging, names)] if names.count else kept
 
 
 def _save_run(staging: Staging, names: NameTable) -> NameRunEntry:
@@ -169,16 +172,16 @@ class StoredNames:
     def table(self) -> NameTable:
         """All names at once."""
         runs = [load_run(self._storage, entry) for entry in self._entries]
-        return reduce(NameTable.then, runs or [NameTable.empty()])
+        return reduce(NameTable.then, runs or [NameTable.empty()]).without_removals()
 
     def changed(self, given: NameTable) -> NameTable:
         """Those of the given names that are not so already. Few are looked up one by one, many compared at once."""
         if given.count * FEW < sum(entry.names.rows for entry in self._entries):
             known_names = self.of(given.rows.tolist())
             return given.take(
-                np.array([one != other for one, other in zip(known_names, given.names, strict=True)], bool)
+                np.array([(one or "") != other for one, other in zip(known_names, given.names, strict=True)], bool)
             )
-        is_same = np.zeros(given.count, bool)
+        is_same = given.is_removal
         for entry in self._entries:
             # A later run overrules what an earlier one said.
             known = load_run(self._storage, entry)
@@ -205,11 +208,13 @@ def _name_in(runs: Sequence[_Run], row: int) -> str | None:
     for run in runs:
         place = run.place_of(row)
         if place is not None:
-            return run.name(place)
+            return run.name(place) or None
     return None
 
 
 def _found_in(runs: Sequence[_Run], name: str) -> Iterator[NamedRow]:
+    if not name:
+        return
     wanted, folded = name_hash(name), fold(name)
     for number, run in enumerate(runs):
         for found in run.hashed(wanted):

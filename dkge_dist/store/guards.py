@@ -66,13 +66,17 @@ class Draft:
     named: Named
 
 
-def first_may_be_header(draft: Draft) -> bool:
-    """Is the first line of a table unlike all others? Then it may be a header of unusual names, taken for a triple."""
+def possible_header(draft: Draft) -> list[str] | None:
+    """The first line of a table, if it is unlike all others: a header of unusual names, taken for a triple?"""
     triples = draft.encoded.splits[Split.TRAIN]
     if draft.source.format not in ("tsv", "csv") or triples.count < HEADER_MINIMUM:
-        return False
+        return None
     first = [int((column == column[0]).sum()) for column in triples]
-    return first == [1, 1, 1] and distinct_rows(triples.relation).shape[0] < triples.count // HEADER_MINIMUM
+    if first != [1, 1, 1] or distinct_rows(triples.relation).shape[0] >= triples.count // HEADER_MINIMUM:
+        return None
+    entities, relations = draft.names
+    names = (entities, relations, entities)
+    return [dictionary.label(int(column[0])) for dictionary, column in zip(names, triples, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -176,7 +180,8 @@ def _look_for_truncation(draft: Draft) -> None:
     if deleted > TRUNCATED_SHARE * whole:
         raise SuspiciousSourceError(
             f"{draft.source.path}: deletes {deleted:,} of the {whole:,} triples of the snapshot before, "
-            f"over {TRUNCATED_SHARE:.0%}: this looks like a truncated dump"
+            f"over {TRUNCATED_SHARE:.0%}: this looks like a truncated dump (a source is the whole graph; "
+            "additions alone are lines +<TAB>head<TAB>relation<TAB>tail)"
         )
 
 

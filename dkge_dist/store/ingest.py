@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -22,14 +23,22 @@ from dkge_dist.store.guards import (
     Draft,
     Misspellings,
     Names,
-    first_may_be_header,
     misspellings,
+    possible_header,
     refuse_misspellings,
     refuse_other_parent,
     refuse_suspicious,
 )
 from dkge_dist.store.manifest import BaseEntry, CurrentEntry, SegmentEntry, SnapshotEntry, SnapshotManifest
-from dkge_dist.store.naming import changed_names, count_names, read_names, save_names, save_names_alone
+from dkge_dist.store.naming import (
+    NO_NAMES,
+    NameCounts,
+    changed_names,
+    count_names,
+    read_names,
+    save_names,
+    save_names_alone,
+)
 from dkge_dist.store.parts import save_base, save_change, save_segment
 from dkge_dist.store.storage import Staging
 from dkge_dist.store.store import Store
@@ -40,7 +49,7 @@ from dkge_dist.types import Split, UsageError
 FOLD_AFTER_NIGHTS = 32
 FOLD_AT_SHARE = 0.25
 MAX_NAME_LENGTH = 200
-HEADER_NOTICE = "first lines that may be a header (name its --columns)"
+HEADER_NOTICE = "first lines that may be a header and were taken for triples (if so, ingest again with --columns {})"
 
 
 @dataclass(frozen=True)
@@ -66,8 +75,8 @@ class Ingested:
 
     `before` and `snapshot` are the current snapshot before and after it, `names` entities and relations as the store
     now has them: an update needs nothing from disk. `rejects` says where the refused lines are. `named` counts display
-    names that are new or changed; where nothing else is, they have a version of their own. `held_out_by_default`:
-    nobody said what to hold out. `misspellings`: new labels that look like known ones.
+    names that are new, changed or taken away; where nothing else is, they have a version of their own.
+    `held_out_by_default`: nobody said what to hold out. `misspellings`: new labels that look like known ones.
     """
 
     manifest: SnapshotManifest
@@ -80,7 +89,7 @@ class Ingested:
     counts: dict[str, int]
     bytes_written: int = 0
     rejects: str | None = None
-    named: tuple[int, int] = (0, 0)
+    named: NameCounts = NO_NAMES
     held_out_by_default: bool = False
     misspellings: Misspellings = field(default_factory=Misspellings)
 
@@ -103,7 +112,9 @@ def ingest(
     diff, lines = draft.change.diff, draft.encoded.count
     content = content_after(draft.current.snapshot.content if draft.current else EMPTY_CONTENT, diff, *draft.names)
     noticed = [draft.change.counts, *(some.counts for some in (source, *options.labels))]
-    odd = Counter({"bad_lines": len(rejects.lines), HEADER_NOTICE: int(first_may_be_header(draft))})
+    odd = Counter({"bad_lines": len(rejects.lines)})
+    if header := possible_header(draft):
+        odd[HEADER_NOTICE.format(shlex.quote(",".join(header)))] = 1
     counts = dict(sum([*noticed, odd], Counter()))
     known = _already_there(store, draft.current, options.name, content)
     if known is not None:
@@ -111,7 +122,7 @@ def ingest(
         names = _with_segments(draft.names, [dictionary.segments for dictionary in draft.names])
         # An older snapshot that is repeated brought its display names then.
         is_current = draft.head is not None and known.version == draft.head.current.snapshot
-        named, written = save_names_alone(store, draft, clock() - began) if is_current else ((0, 0), 0)
+        named, written = save_names_alone(store, draft, clock() - began) if is_current else (NO_NAMES, 0)
         kept = _save_rejects(store, known.version, rejects)
         before = draft.before
         return Ingested(known, Diff.none(), before, before, names, True, lines, counts, written, kept, named)

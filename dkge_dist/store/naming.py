@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,6 +17,22 @@ from dkge_dist.store.storage import Staging
 from dkge_dist.store.store import Store
 
 UNKNOWN = "display names of labels that are in no triple"
+
+
+class NameCounts(NamedTuple):
+    """Display names that are new or changed, and those that were taken away."""
+
+    entities: int = 0
+    relations: int = 0
+    removed_entities: int = 0
+    removed_relations: int = 0
+
+    def to_dict(self) -> dict[str, int]:
+        """Removals only where there are some."""
+        return {key: value for key, value in self._asdict().items() if value or not key.startswith("removed")}
+
+
+NO_NAMES = NameCounts()
 
 
 def read_names(
@@ -46,7 +63,8 @@ def changed_names(store: Store, head: Manifest | None, named: Named) -> Named:
     """Those of the given names that are not so at `head` already."""
     stored = store.display_names(head.display_names if head else None)
     entities, relations = (
-        names.changed(given) if names is not None else given for names, given in zip(stored, named, strict=True)
+        names.changed(given) if names is not None else given.without_removals()
+        for names, given in zip(stored, named, strict=True)
     )
     return entities, relations
 
@@ -54,7 +72,7 @@ def changed_names(store: Store, head: Manifest | None, named: Named) -> Named:
 def save_names(staging: Staging, head: Manifest | None, changed: Named) -> DisplayNamesEntry | None:
     """What a version on top of `head` says about display names, with those that changed."""
     before = head.display_names if head else None
-    if not any(count_names(changed)):
+    if not any(names.count for names in changed):
         return before
     before = before or DisplayNamesEntry(entities=[], relations=[])
     return DisplayNamesEntry(
@@ -63,8 +81,8 @@ def save_names(staging: Staging, head: Manifest | None, changed: Named) -> Displ
     )
 
 
-def save_names_alone(store: Store, draft: Draft, seconds: float) -> tuple[tuple[int, int], int]:
-    """Where no triple changed: publish the names that did. How many of each kind, and the bytes written for them."""
+def save_names_alone(store: Store, draft: Draft, seconds: float) -> tuple[NameCounts, int]:
+    """Where no triple changed: publish the names that did. How many, and the bytes written for them."""
     head = draft.head
     assert head is not None, "nothing is unchanged in an empty store"
     # Labels that came with triples that change nothing have no rows in the store.
@@ -78,11 +96,11 @@ def save_names_alone(store: Store, draft: Draft, seconds: float) -> tuple[tuple[
         return counts, 0
     with store.storage.staging() as staging:
         following = {**store.following(head, round(seconds, 3)), "display_names": save_names(staging, head, changed)}
-        named = {"entities": counts[0], "relations": counts[1]}
-        store.publish(NamesManifest(**following, current=head.current, named=named))
+        store.publish(NamesManifest(**following, current=head.current, named=counts.to_dict()))
     return counts, staging.written
 
 
-def count_names(named: Named) -> tuple[int, int]:
-    """How many names of entities and of relations."""
-    return named[0].count, named[1].count
+def count_names(named: Named) -> NameCounts:
+    """How many names of entities and of relations, and how many were taken away."""
+    removed = [int(names.is_removal.sum()) for names in named]
+    return NameCounts(named[0].count - removed[0], named[1].count - removed[1], *removed)

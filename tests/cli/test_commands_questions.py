@@ -174,7 +174,7 @@ class TestAnswer:
             assert all(set(reason) == {"kind", "weight", "text"} for reason in answer["why"])
         assert {reason["kind"] for answer in told.values() for reason in answer["why"]} > {"self", "other", "company"}
         shown = run("answer", trained[0], "e1", "r1", "--top", "3", "--why").stdout
-        assert "having evidence at all" in shown
+        assert "for being connected at all" in shown
 
     def test_why_without_evidence_is_wrong_usage(self, trained: tuple[Path, Ended], run: Run) -> None:
         message = error_of(run("answer", trained[0], "e1", "r1", "--why", "--no-evidence", "--json"), 2)
@@ -358,6 +358,15 @@ class TestDisplayNames:
         assert namesakes.startswith("2 entities are named 'Hamlet': e2 (")
         typo = error_of(dkge("answer", copy, "The Matirx", "r1", "--json"), 1)
         assert typo.startswith("no entity 'The Matirx'; nearest: The Matrix (e1)")
+
+    def test_ranks_have_names_beside_labels(self, copy: Path, tmp_path: Path, run: Run) -> None:
+        (tmp_path / "names.tsv").write_text("e1\tThe Matrix\nr1\tcast member\n", encoding="utf-8")
+        run("ingest", copy, tmp_path / "names.tsv", "--format", "labels")
+        (tmp_path / "given.tsv").write_text("The Matrix\tr1\te2\n", encoding="utf-8")
+        (line,) = run("evaluate", copy, "--triples", tmp_path / "given.tsv", "--ranks", "--json").json["ranks"]
+        assert {key: value for key, value in line.items() if "rank" not in key and key != "vectors"} == {
+            "head": "e1", "head_name": "The Matrix", "relation": "r1", "relation_name": "cast member", "tail": "e2",
+        }  # fmt: skip
 
     def test_wrong_files_are_told(self, copy: Path, folder: Path, tmp_path: Path, run: Run) -> None:
         names = tmp_path / "names.tsv"

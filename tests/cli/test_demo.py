@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import pytest
@@ -12,19 +13,19 @@ from dkge_dist import api
 from dkge_dist.cli.demo import (
     cost,
     first_and,
+    mentioned,
     new_credits,
-    read_names,
     run_demo,
     swapped_answers,
     with_evidence,
-    with_names,
 )
 from dkge_dist.types import UsageError
 from tests.cli.running import EVALUATE_KEYS, TRAIN_KEYS, UPDATE_KEYS, dkge
 from tests.graphs import LEARN
 
 REPORT_KEYS = {
-    "folder", "base", "train", "evaluate", "nights", "arrived", "replaced", "predicted", "cost", "check", "seconds",
+    "folder", "base", "train", "evaluate", "nights", "arrived", "replaced", "predicted", "cost", "check", "names",
+    "seconds",
 }  # fmt: skip
 
 
@@ -92,11 +93,13 @@ def test_short_demo_tells_the_whole_story(tmp_path: Path, capsys: pytest.Capture
     assert "tt0" not in story and "nm0" not in story, "names in the place of labels"
     for night in report["nights"]:
         assert f"\n    {night['headline']}\n" in story
-    names = read_names(tmp_path / "movies/names.tsv")
-    replaced = report["replaced"]
+    names, replaced = report["names"], report["replaced"]
+    lines = (tmp_path / "movies/names.tsv").read_text().splitlines()
+    assert all(f"{label}\t{name}" in lines for label, name in names.items())
+    assert set(names) == mentioned(report) - {report["predicted"]["fact"][1]}
     assert f"{names[replaced['title']]} had {names[replaced['old']]} as {replaced['role']}" in " ".join(story.split())
     assert f"    dkge log {tmp_path}/store " in commands
-    assert f"    dkge answer {tmp_path}/store {replaced['title']} {replaced['role']} --why " in commands
+    assert f"    dkge answer {tmp_path}/store {quote(names[replaced['title']])} {replaced['role']} --why " in commands
     assert len(shown.splitlines()) < 60
     assert max(map(len, story.splitlines())) <= 110
 
@@ -119,14 +122,6 @@ def test_a_folder_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds something that no demo made"):
         run_demo(tmp_path)
     assert (tmp_path / "store/mine").exists()
-
-
-def test_names_take_the_place_of_labels_wherever_they_are() -> None:
-    names = {"tt0000001": "The Moth", "nm12345678": "Ula Elmont"}
-    report = {"a": ["tt0000001 shares nm12345678", 3, None], "nm0000002": ("tt0000001",), "b": {"c": "tt00000010"}}
-    assert with_names(report, names) == {
-        "a": ["The Moth shares Ula Elmont", 3, None], "nm0000002": ["The Moth"], "b": {"c": "tt00000010"},
-    }  # fmt: skip
 
 
 def test_new_credits_are_of_newcomers_and_directors_first() -> None:

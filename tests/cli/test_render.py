@@ -16,7 +16,8 @@ INGESTED: dict[str, Any] = {
     "unchanged": False, "name": "day 1", "version": 3, "entities": 1200, "relations": 4, "train": 5000, "valid": 20,
     "test": 30, "added": 10, "deleted": 2, "emerging_entities": 5, "removed_entities": 1, "emerging_relations": 1,
     "removed_relations": 0, "counts": {"duplicates": 2, "bad_lines": 0}, "rejects": None, "seconds": 1.26,
-    "triples_per_second": 4000, "named_entities": 0, "named_relations": 0, "held_out_by_default": False,
+    "triples_per_second": 4000, "named_entities": 0, "named_relations": 0, "unnamed_entities": 0,
+    "unnamed_relations": 0, "held_out_by_default": False,
     "misspellings": {"total": 0, "relations": [], "entities": [], "not_compared": 0},
 }  # fmt: skip
 TRAINED: dict[str, Any] = {
@@ -70,6 +71,11 @@ def test_ingest_counts_display_names_also_without_a_change(capsys: Shown) -> Non
         report = {**INGESTED, "unchanged": unchanged, "named_entities": 1200}
         render.render_ingested(report)
         assert "  display names new or changed: entities 1,200\n" in capsys.readouterr().out
+    render.render_ingested({**INGESTED, "unchanged": True, "unnamed_relations": 2})
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "no triple changed: 'day 1' (version 3) has the same content",
+        "  display names taken away: relations 2",
+    ]
 
 
 def test_ingest_says_what_nobody_asked_for(capsys: Shown) -> None:
@@ -284,6 +290,42 @@ def test_diff_shows_counts_examples_and_the_file(capsys: Shown) -> None:
         "  - c\tr\td",
         "  written to x.changes",
     ]
+
+
+def test_a_rest_that_adds_nothing_is_not_shown(capsys: Shown) -> None:
+    why = [{"kind": "link", "weight": 0.0, "text": "a link"}, {"kind": "other", "weight": 0.0004, "text": "the rest"}]
+    answer = {"entity": "x", "score": 1.0, "known": False, "why": why}
+    asked = {"head": "a", "relation": "r", "version": 2, "snapshot": "base"}
+    render.render_answers({**asked, "answers": [answer]})
+    shown = capsys.readouterr().out
+    assert "  +0.000  a link\n" in shown and "the rest" not in shown
+    why[1]["weight"] = -0.0006
+    render.render_answers({**asked, "answers": [answer]})
+    assert "  -0.001  the rest\n" in capsys.readouterr().out
+
+
+def test_diff_shows_display_names_beside_labels(capsys: Shown) -> None:
+    best = [{"entity": "x", "name": "Xena", "known": True}, {"entity": "y", "known": False}]
+    report = {
+        "from": "one", "to": "two", "added_examples": [["a", "r", "b"]], "deleted_examples": [["b", "a", "c"]],
+        "entity_names": {"a": "Anna", "b": "Bert"}, "relation_names": {"r": "knows"},
+        "affected_entity_examples": [{"entity": "a", "name": "Anna", "changed_triples": 2, "context_changed": False}],
+        "answers": {
+            "models": [2, 4], "questions": 2, "asked": 2, "differ": 1,
+            "examples": [{"head": "a", "head_name": "Anna", "relation": "r", "before": best, "after": best}],
+        },
+    }  # fmt: skip
+    render.render_diff(report)
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[1:3] == ["  + Anna (a)\tknows (r)\tBert (b)", "  - Bert (b)\ta\tc"]
+    assert shown[4] == "  Anna (a)  (2 changed triples)"
+    assert shown[-3:-1] == ["  Anna (a)\tr\t?", "    before  Xena (x) (known), y"]
+
+
+def test_evaluation_shows_ranks_of_triples_by_name(capsys: Shown) -> None:
+    line = {"head": "a", "head_name": "Anna", "relation": "r", "tail": "b", "head_rank": 1.0, "tail_rank": 1234.5}
+    render.render_evaluation({**EVALUATED, "ranks": [line]})
+    assert capsys.readouterr().out.splitlines()[-1].split() == ["Anna", "(a)", "r", "b", "1.0", "1,234.5"]
 
 
 def test_diff_names_who_is_affected_and_whose_answers_changed(capsys: Shown) -> None:

@@ -67,9 +67,18 @@ FAMILY = [
 def test_a_link_is_told_with_the_record_of_the_candidate(known: bool) -> None:
     triples = [*FAMILY, *([(0, 0, 1)] if known else [])]
     found = reasons_of(scored(triples, 7, 2), (0, 0, True), 1, names_of(7, 2))
-    assert found["link"] == "e0 r1 e1, and 1 of 1 others that e1 has so have r0 with it too"
+    assert found["link"] == "e0 r1 e1, and of 1 other so linked to e1 1 has r0 with it too"
     found = reasons_of(scored(triples, 7, 2), (1, 0, False), 0, names_of(7, 2))
-    assert found["link"] == "e0 r1 e1, and 0 of 0 others that e0 has so have r0 with it too"
+    assert found["link"] == "e0 r1 e1", "nobody else that it could be compared with"
+
+
+def test_links_are_one_sentence_with_the_most_reliable_first() -> None:
+    triples = [*FAMILY, (0, 2, 1), (2, 2, 1), (3, 2, 1), (1, 3, 0), (6, 2, 1), (4, 2, 5), (5, 3, 4)]
+    found = reasons_of(scored(triples, 7, 4), (0, 0, True), 1, names_of(7, 4))
+    assert found["link"] == "e0 r1 e1, and of 1 other so linked to e1 1 has r0 with it too; also e1 r3 e0 and e0 r2 e1"
+    triples = [(0, 1, 1), (2, 1, 1), (3, 1, 1), (4, 1, 5), (4, 0, 5)]
+    found = reasons_of(scored(triples, 6, 2), (0, 0, True), 1, names_of(6, 2))
+    assert found["link"] == "e0 r1 e1, but of 2 others so linked to e1 none has r0 with it"
 
 
 def test_company_similar_answers_and_paths_name_who_they_are() -> None:
@@ -78,14 +87,39 @@ def test_company_similar_answers_and_paths_name_who_they_are() -> None:
     evidence, names = scored(triples, 10, 3, WalkLimits(0, 9, 400)), names_of(10, 3)
     found = reasons_of(evidence, (0, 0, True), 3, names)
     assert found["company"] == "e2 shares e1 with e0 and has this answer"
-    assert found["similar"] == "known answer e4 shares e5 with e3"
-    assert reasons_of(evidence, (0, 0, True), 9, names)["path"] == "e0 r1 e1, e1 r2 e9"
+    assert found["similar"] == "the known answer e4 shares e5 with e3"
+    assert reasons_of(evidence, (0, 0, True), 9, names)["path"] == "e0 r1 e1, and e1 r2 e9"
 
 
-def test_a_few_examples_are_enough() -> None:
-    triples = [(0, 1, 1)] + [triple for y in range(3, 12) for triple in ((y, 1, 1), (y, 0, 2))]
-    found = reasons_of(scored(triples, 12, 2, WalkLimits(0, 20, 400)), (0, 0, True), 2, names_of(12, 2))
-    assert found["company"].count("shares e1 with e0") == EXAMPLES
+WIDE = WalkLimits(0, 20, 400)
+
+
+def test_companions_are_one_sentence_with_the_strongest_first() -> None:
+    """The more others one is joined to, the less it says; who shares two neighbours says more."""
+    triples = [(0, 1, 1), (0, 1, 12), (5, 1, 12)]
+    triples += [triple for y in range(3, 9) for triple in ((y, 1, 1), (y, 0, 2))]
+    triples += [(4, 1, other) for other in range(13, 20)]
+    found = reasons_of(scored(triples, 20, 2, WIDE), (0, 0, True), 2, names_of(20, 2))
+    named = found["company"].removesuffix(" and 3 more share e1 and e12 with e0 and have this answer").split(", ")
+    assert len(named) == EXAMPLES
+    assert named[0] == "e5" and "e4" not in named
+
+
+def test_known_answers_are_one_sentence() -> None:
+    triples = [(0, 0, 1), (0, 0, 2)] + [(y, 1, m) for y in (1, 2, 3) for m in range(4, 9)]
+    found = reasons_of(scored(triples, 9, 2, WIDE), (0, 0, True), 3, names_of(9, 2))
+    assert found["similar"] == "the known answers e1 and e2 share e4, e5, e6 and 2 more with e3"
+
+
+def test_of_paths_the_most_reliable_is_told() -> None:
+    """Relation 0 goes along with the path (1, 2) once and with (3, 4) twice; (5, 5) supports nothing."""
+    triples = [(0, 1, 1), (1, 2, 9), (0, 3, 2), (2, 4, 9), (0, 5, 3), (3, 5, 9)]
+    triples += [(10, 1, 11), (11, 2, 12), (10, 0, 12)]
+    triples += [triple for e in (13, 16) for triple in ((e, 3, e + 1), (e + 1, 4, e + 2), (e, 0, e + 2))]
+    found = reasons_of(scored(triples, 19, 6, WIDE), (0, 0, True), 9, names_of(19, 6))
+    assert found["path"] == "e0 r3 e2, and e2 r4 e9 (and 1 more such way)"
+    found = reasons_of(scored(triples, 19, 6, WIDE), (9, 0, False), 0, names_of(19, 6))
+    assert found["path"] == "e2 r4 e9, and e0 r3 e2 (and 1 more such way)"
 
 
 def test_an_own_loop_is_not_counted_for_itself() -> None:

@@ -14,7 +14,7 @@ from dkge_dist.jobs.diff import diff
 from dkge_dist.store.store import Store
 from dkge_dist.types import DkgeError, UsageError
 from tests.graphs import Labelled, content, write_changes, write_tsv
-from tests.jobs.building import ADDED, base_triples, ingest_night
+from tests.jobs.building import ADDED, base_triples, ingest_night, write_lines
 from tests.jobs.reads import counted_reads
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -51,6 +51,23 @@ def test_examples_are_triples_by_labels(two: Path) -> None:
     assert all(tuple(triple) in as_triples(DELETED) for triple in report["deleted_examples"])
     every = diff(Store.open(two), "base", "night", None, 99, None)
     assert sorted(map(tuple, every["added_examples"])) == sorted(as_triples(ADDED))
+
+
+def test_display_names_stand_beside_labels(two: Path, tmp_path: Path) -> None:
+    """Of the examples and of those affected; who has no name has no entry."""
+    unnamed = diff(Store.open(two), "base", "night", None, 99, load_settings(None, ["threads=1"]))
+    assert unnamed["entity_names"] == unnamed["relation_names"] == {}
+    head, relation, _ = unnamed["added_examples"][0]
+    names = write_lines(tmp_path / "names.tsv", [f"{head}\tSomebody", f"{relation}\tis near", "e59\tNot changed"])
+    dkge_dist.ingest(two, names, format="labels")
+    report = diff(Store.open(two), "base", "night", None, 99, load_settings(None, ["threads=1"]))
+    assert (report["entity_names"], report["relation_names"]) == ({head: "Somebody"}, {relation: "is near"})
+    for key in ("added_examples", "deleted_examples"):
+        assert report[key] == unnamed[key]
+    (named,) = (line for line in report["affected_entity_examples"] if line["entity"] == head)
+    assert named["name"] == "Somebody"
+    others = [line for line in report["affected_entity_examples"] if line["entity"] not in (head, "e59")]
+    assert others and all("name" not in line for line in others)
 
 
 def test_affected_objects_are_those_that_an_update_plans(two: Path) -> None:

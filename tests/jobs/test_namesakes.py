@@ -100,6 +100,13 @@ def test_a_typo_is_answered_with_names_and_labels(named: Path) -> None:
         label(named, "e77")
 
 
+def test_a_relation_in_the_place_of_an_entity_is_told(named: Path) -> None:
+    with pytest.raises(DkgeError, match=r"^no entity 'r1': it is a relation \(the order is HEAD RELATION TAIL\)$"):
+        dkge_dist.answer(named, "r1", "e1")
+    with pytest.raises(DkgeError, match=r"^no relation 'e2': it is an entity "):
+        dkge_dist.answer(named, "e1", "e2")
+
+
 def test_answers_carry_names_beside_labels(named: Path) -> None:
     by_name = dkge_dist.answer(named, "the matrix", "cast member", top=60, why=True)
     by_label = dkge_dist.answer(named, "e1", "r1", top=60, why=True)
@@ -116,6 +123,18 @@ def test_answers_carry_names_beside_labels(named: Path) -> None:
     assert " e1 " not in sentences
     tails = dkge_dist.answer(named, None, "r1", tail="Speed")
     assert (tails["tail"], tails["tail_name"], "head" in tails) == ("e7", "Speed", False)
+
+
+def test_tables_have_columns_of_names_where_there_are_some(named: Path) -> None:
+    with dkge_dist.open(named) as store:
+        answers, near = store.answer("e1", "r1", top=60).to_pandas(), store.similar("e1", top=60).to_pandas()
+        relations = store.answer("e1", "?", "e7").to_pandas()
+    given = dict(line.split("\t") for line in NAMES)
+    assert set(answers["head_name"]) == {"The Matrix"} and set(answers["relation_name"]) == {"cast member"}
+    assert answers["tail_name"].dropna().tolist() == [given[tail] for tail in answers["tail"] if tail in given] != []
+    assert set(near["entity_name"]) == {"The Matrix"}
+    assert near["similar_name"].dropna().tolist() == [given[other] for other in near["similar"] if other in given] != []
+    assert set(relations["tail_name"]) == {"Speed"} and "cast member" in set(relations["relation_name"])
 
 
 def test_other_questions_take_names_too(named: Path) -> None:

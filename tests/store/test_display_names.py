@@ -25,7 +25,9 @@ ROWS = 40
 NAME = st.one_of(
     st.sampled_from(["Hamlet", "hamlet", "HAMLET", "Ödipus", "ödipus", "Straße", "STRASSE", "ﬁ", "x" * 300]),
     st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=4),
+    st.just(""),
 )
+"""An empty one takes the name away."""
 NIGHTS = st.lists(st.dictionaries(st.integers(0, ROWS - 1), NAME, max_size=12), max_size=8)
 
 
@@ -56,17 +58,23 @@ def stored(storage: Storage, nights: list[dict[int, str]]) -> list[NameRunEntry]
     return runs
 
 
+def after(nights: list[dict[int, str]]) -> dict[int, str]:
+    """The names after some nights."""
+    every: dict[int, str] = {}
+    for night in nights:
+        every |= night
+    return {row: name for row, name in every.items() if name}
+
+
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(nights=NIGHTS)
 def test_names_after_nights_are_those_of_a_dictionary(storage: Storage, nights: list[dict[int, str]]) -> None:
     runs = stored(storage, nights)
-    expected: dict[int, str] = {}
-    for night in nights:
-        expected |= night
+    expected = after(nights)
     names = StoredNames(storage, runs)
     assert names.of(range(-1, ROWS + 1)) == [expected.get(row) for row in range(-1, ROWS + 1)]
     for wanted in {name for night in nights for name in night.values()} | {"hamlet", "nobody"}:
-        found = {(row, name) for row, name in expected.items() if name.casefold() == wanted.casefold()}
+        found = {(row, name) for row, name in expected.items() if wanted and name.casefold() == wanted.casefold()}
         assert set(names.find(wanted)) == found
     whole = names.table()
     assert dict(zip(whole.rows.tolist(), whole.names, strict=True)) == expected
@@ -81,16 +89,20 @@ def test_what_changes_is_what_is_written(
     storage: Storage, nights: list[dict[int, str]], more: dict[int, str], few: int
 ) -> None:
     """One by one, and all at once."""
-    expected: dict[int, str] = {}
-    for night in nights:
-        expected |= night
+    expected = after(nights)
     some = {row: name for row, name in expected.items() if row % 3 == 0}
     given_names = {**some, **more}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(display_names, "FEW", few)
         changed = StoredNames(storage, stored(storage, nights)).changed(table(given_names))
     found = dict(zip(changed.rows.tolist(), changed.names, strict=True))
-    assert found == {row: name for row, name in given_names.items() if expected.get(row) != name}
+    assert found == {row: name for row, name in given_names.items() if expected.get(row, "") != name}
+
+
+def test_names_that_were_taken_away_leave_nothing_behind(storage: Storage) -> None:
+    assert stored(storage, [{1: "one", 2: "two"}, {1: "", 2: ""}]) == []
+    (run,) = stored(storage, [{1: "one", 2: "two"}, {1: ""}])
+    assert run.names.rows == 1
 
 
 def large(storage: Storage) -> NameRunEntry:

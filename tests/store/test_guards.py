@@ -27,7 +27,8 @@ def test_a_truncated_dump(tmp_path: Path, store: Path, count: int) -> None:
     with pytest.raises(SuspiciousSourceError) as caught:
         api.ingest(store, source)
     assert f"deletes {200 - count} of the 200 triples of the snapshot before, over 10%" in str(caught.value)
-    assert "this looks like a truncated dump. If that is right, say --force" in str(caught.value)
+    assert "this looks like a truncated dump (a source is the whole graph; " in str(caught.value)
+    assert str(caught.value).endswith("). If that is right, say --force")
     assert api.ingest(store, source, force=True)["deleted"] == 200 - count
 
 
@@ -201,4 +202,6 @@ def test_many_new_labels_are_compared_in_part(tmp_path: Path, names: Path, monke
 def test_a_first_line_that_may_be_a_header_is_told(tmp_path: Path, first: Labelled | None, told: bool) -> None:
     source = write_tsv(tmp_path / "base.tsv", [*([first] if first else []), *movies(40)])
     counts = api.ingest(tmp_path / "store", source)["counts"]
-    assert ("first lines that may be a header (name its --columns)" in counts) == told
+    notice = "first lines that may be a header and were taken for triples (if so, ingest again with --columns {})"
+    assert (notice.format("Film,Beziehung,Person") in counts) == told
+    assert any("header" in key for key in counts) == told

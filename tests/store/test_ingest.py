@@ -46,7 +46,7 @@ REPORT_KEYS = {
     "version", "name", "format", "unchanged", "entities", "relations", "triples", "train", "valid", "test", "added",
     "deleted", "emerging_entities", "removed_entities", "emerging_relations", "removed_relations", "counts", "rejects",
     "held_out_by_default", "misspellings", "lines", "bytes_written", "seconds", "triples_per_second", "named_entities",
-    "named_relations",
+    "named_relations", "unnamed_entities", "unnamed_relations",
 }  # fmt: skip
 
 

@@ -32,7 +32,9 @@ class SourceError(DkgeError):
 
 @dataclass(frozen=True)
 class NameBatch:
-    """Display names of some labels, of entities or of relations. No name is empty; a label may come again.
+    """Display names of some labels, of entities or of relations; a label may come again.
+
+    An empty name says that the label has none any more; only files of names say so.
 
     Of several names of a label the one with the lowest `rank` (0 to 255, by default 0) counts, then the last.
     """

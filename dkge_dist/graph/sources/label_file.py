@@ -1,4 +1,7 @@
-"""Display names: `label<TAB>name` lines in one file, plain or compressed. Labels are of entities and of relations."""
+"""Display names: `label<TAB>name` lines in one file, plain or compressed. Labels are of entities and of relations.
+
+An empty name takes away the one that a label had.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +25,5 @@ class LabelFileSource(Source):
     def batches(self, rejects: Rejects) -> Iterator[TripleBatch]:
         for table in read_table(self.path, 2, self, rejects):
             label, name = table.columns
-            empty = {"empty label": label.start == label.stop, "empty name": name.start == name.stop}
-            label, name = without(table, self.path, rejects, empty).columns
+            label, name = without(table, self.path, rejects, {"empty label": label.start == label.stop}).columns
             yield TripleBatch.of_names(NameBatch(label, name))

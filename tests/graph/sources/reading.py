@@ -44,7 +44,7 @@ def names(source: Source, rejects: Rejects | None = None) -> dict[str, str]:
         if batch.names is not None:
             columns = (batch.names.label, batch.names.name, batch.names.ranks.tolist())
             for label, name, rank in zip(*columns, strict=True):
-                assert name
+                assert name or source.is_names
                 if label not in best or rank <= best[label][0]:
                     best[label] = (rank, name)
     return {label: name for label, (_, name) in best.items()}

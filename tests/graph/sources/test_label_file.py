@@ -49,8 +49,7 @@ def test_any_name_at_any_chunk_border(
 
 @pytest.mark.parametrize(
     ("line", "reason"),
-    [("tt2", "1 columns instead of 2"), ("tt2\ta\tb", "3 columns instead of 2"), ("tt2\t", "empty name"),
-     ("\tname", "empty label")],
+    [("tt2", "1 columns instead of 2"), ("tt2\ta\tb", "3 columns instead of 2"), ("\tname", "empty label")],
 )  # fmt: skip
 def test_lines_that_are_no_names_are_told(tmp_path: Path, line: str, reason: str) -> None:
     path = written(tmp_path / "names.tsv", f"tt1\tone\n{line}\ntt3\tthree\n")
@@ -58,6 +57,12 @@ def test_lines_that_are_no_names_are_told(tmp_path: Path, line: str, reason: str
     rejects = Rejects(1)
     assert names(LabelFileSource(path), rejects) == {"tt1": "one", "tt3": "three"}
     assert len(rejects.lines) == 1
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_an_empty_name_is_one(tmp_path: Path, end: str) -> None:
+    path = written(tmp_path / "names.tsv", f"tt1\tone{end}tt2\t{end}tt1\t{end}")
+    assert names(LabelFileSource(path)) == {"tt1": "", "tt2": ""}
 
 
 def test_a_file_that_is_not_there_is_told_before_anything_is_read(tmp_path: Path) -> None:
