@@ -17,7 +17,7 @@ from tests.cli.running import DKGE, Ended, Run, dkge
 from tests.graphs import lines, listing, movies, write_changes, write_tsv
 
 COMMANDS = (
-    "synth", "ingest", "log", "diff", "check", "train", "update", "nightly", "rollback", "gc", "evaluate", "answer",
+    "synth", "ingest", "log", "diff", "check", "train", "update", "nightly", "rollback", "alias", "gc", "evaluate", "answer",
     "score", "similar", "evidence", "export", "demo",
 )  # fmt: skip
 
