@@ -1,4 +1,4 @@
-"""Aliases: names that pin a version, such as `production`. Small objects beside the versions, each replaced all at once.
+"""Aliases: names that pin a version, such as `production`. Small objects beside the versions, replaced all at once.
 
 An alias is no part of any version: it may be set anew and removed. Whoever reads one sees the old version or the new.
 """
