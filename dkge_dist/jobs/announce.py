@@ -43,7 +43,8 @@ class Announcer:
             message["run"] = self._log.run
         if self._hook is None:
             return
-        began, told = time.monotonic(), {"version": version, "ok": True}
+        began = time.monotonic()
+        told: Report = {"version": version, "ok": True}
         try:
             run_hook(self._hook, message, self._seconds)
         except HookError as error:
