@@ -29,6 +29,7 @@ from dkge_dist.waiting import sleep_while_waiting
 
 if TYPE_CHECKING:
     from dkge_dist.api import (
+        alias,
         answer,
         check,
         diff,
@@ -61,6 +62,7 @@ __all__ = [
     "OpenStore",
     "UsageError",
     "__version__",
+    "alias",
     "answer",
     "check",
     "diff",
