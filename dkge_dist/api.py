@@ -192,6 +192,7 @@ def nightly(
     workers: int = 1,
     address: str | None = None,
     wait_seconds: float | None = None,
+    report: PathLike | None = None,
     progress: ProgressOption = None,
     stop: StopCallback | None = None,
 ) -> Report:
@@ -200,7 +201,8 @@ def nightly(
 
     Idempotent: what was done already is not done again, so a night that failed half-way is simply run again. With
     `onto` it is refused unless that snapshot is current before it. With `since_version` what is learnt online starts
-    from the model of that version, over all nights since.
+    from the model of that version, over all nights since. `report` is where a page about the nights is written; that
+    it could not be is told in `report_problem`, and the night stands.
     """
     from dkge_dist.graph.holdout import HeldOut
     from dkge_dist.graph.sources.columns import parse_columns
@@ -213,7 +215,7 @@ def nightly(
     reader = open_given(source, format, SourceOptions(label_language=label_language, columns=parse_columns(columns)))
     files = open_label_files(_paths(labels))
     with shown(progress, "nightly") as callback:
-        return job.nightly(
+        night = job.nightly(
             Store.open_or_new(store),
             runtime,
             reader,
@@ -221,6 +223,20 @@ def nightly(
             job.LearnOptions(_path(config), settings, _name(since_version)),
             CallbackMonitor(callback, stop),
         )
+    return night if report is None else {**night, **_write_report(store, report)}
+
+
+def _write_report(store: PathLike, out: PathLike) -> Report:
+    """The page of a night that is published: whatever goes wrong with it, the night stands."""
+    from dkge_dist.jobs import night_report as job
+
+    try:
+        figures = job.night_report(Store.open(store), choose_runtime(ClusterOptions()))
+        job.write_report(Path(out), figures)
+    except Exception as error:
+        # Not DkgeError alone: a fault of the page must not make a job run the night again.
+        return {"report_problem": f"the night is done, its report is not: {error}"}
+    return {"report": os.fspath(out)}
 
 
 def evaluate(
@@ -444,6 +460,23 @@ def log(store: PathLike) -> Log:
     from dkge_dist.jobs import maintenance as job
 
     return job.log(Store.open(store))
+
+
+def report(store: PathLike, out: PathLike | None = None, *, nights: int | None = None, answers: bool = True) -> Report:
+    """What the newest `nights` did (a year of them by default), as one self-contained HTML page for who was asleep.
+
+    What came and went, quality and fidelity, drift and what the policy decided, costs, storage and what gc would free.
+    `answers` also asks the models before and after the last night whose answers changed. The figures are returned;
+    without `out` nothing is written.
+    """
+    from dkge_dist.jobs import night_report as job
+
+    if nights is not None and nights < 1:
+        raise UsageError(f"--nights {nights}: at least one is shown")
+    figures = job.night_report(Store.open(store), choose_runtime(ClusterOptions()), nights or job.NIGHTS, answers)
+    if out is not None:
+        figures |= {"out": os.fspath(out), "page_bytes": job.write_report(Path(out), figures)}
+    return figures
 
 
 def diff(

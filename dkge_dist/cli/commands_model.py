@@ -113,6 +113,9 @@ def nightly(
     workers: Workers = 1,
     address: Address = None,
     wait: Wait = None,
+    report_file: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Write a page about the nights here afterwards.")
+    ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -125,6 +128,6 @@ def nightly(
             strict=strict, max_bad_lines=max_bad_lines, onto=onto, labels=labels or (), label_language=label_language,
             since_version=since, config=config,
             settings=settings or (), shards=shards, workers=workers, address=address, wait_seconds=wait,
-            progress=progress, stop=stop,
+            report=report_file, progress=progress, stop=stop,
         )  # fmt: skip
     emit(report, as_json, render_night)

@@ -25,6 +25,7 @@ from dkge_dist.types import UsageError
 FOLDER = Path(".demo")
 REPORT = "demo.json"
 """Also the mark of a folder that a demo may replace."""
+PAGE = "nights.html"
 SHOWN = 3
 """Answers that are shown to a question."""
 FIRST_GUESSES = 10
@@ -110,13 +111,20 @@ class _Demo:
             "replaced": with_evidence(self._replaced(nights[::-1])),
             "predicted": self._predicted(nights),
             "cost": cost(trained, base, [night["report"] for night in nights]),
+            "page": self._page(),
             "check": api.check(self.store),
         }
         named = with_names(report, self.names)
         for tell in (story.arrived, story.replaced, story.predicted, story.cost):
             self._say(tell(named))
         self._say(story.next_steps(report, named["replaced"]["title"]))
+        self._say(story.page(report))
         return report
+
+    def _page(self) -> str:
+        """The nights as a page, with names. They come last: the reports of the demo hold labels, for its commands."""
+        api.ingest(self.store, self.movies / "names.tsv", format="labels")
+        return str(api.report(self.store, self.folder / PAGE)["out"])
 
     def _example(self) -> str:
         """A fact to begin with, in words."""
