@@ -30,6 +30,7 @@ from dkge_dist.waiting import sleep_while_waiting
 
 if TYPE_CHECKING:
     from dkge_dist.api import (
+        alias,
         answer,
         check,
         diff,
@@ -63,6 +64,7 @@ __all__ = [
     "OpenStore",
     "UsageError",
     "__version__",
+    "alias",
     "answer",
     "check",
     "diff",

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from dkge_dist.jobs.session import Session
 
 VersionName = str | int | None
-"""A version number, or the name of a snapshot; None is the current one."""
+"""A version number, an alias, or the name of a snapshot; None is the current one."""
 
 
 def synth(
@@ -518,6 +518,18 @@ def rollback(store: PathLike, version: int | str) -> Report:
     from dkge_dist.jobs import maintenance as job
 
     return job.rollback(Store.open(store), version)
+
+
+def alias(store: PathLike, name: str | None = None, version: VersionName = None, *, remove: bool = False) -> Report:
+    """Let the alias `name` pin a version, or `remove` it; without a name, nothing is done. All aliases afterwards.
+
+    An alias may be used wherever a version may. `gc` keeps the version that it pins.
+    """
+    from dkge_dist.jobs import maintenance as job
+
+    if (name is None and (remove or version is not None)) or (name is not None and remove == (version is not None)):
+        raise UsageError("name an alias and its version, an alias to remove, or neither to list them")
+    return job.alias(Store.open(store), name, _name(version), remove)
 
 
 def gc(

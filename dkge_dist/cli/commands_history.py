@@ -9,7 +9,14 @@ import typer
 
 from dkge_dist.cli.options import Json, Quiet, StoreLocation
 from dkge_dist.cli.output import emit, progress_bar
-from dkge_dist.cli.render import render_checked, render_cleared, render_log, render_reported, render_rolled_back
+from dkge_dist.cli.render import (
+    render_aliases,
+    render_checked,
+    render_cleared,
+    render_log,
+    render_reported,
+    render_rolled_back,
+)
 
 
 def log(store: StoreLocation, as_json: Json = False) -> None:
@@ -52,6 +59,21 @@ def rollback(
     from dkge_dist import api
 
     emit(api.rollback(store, version), as_json, render_rolled_back)
+
+
+def alias(
+    store: StoreLocation,
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Such as production; none: list them.")] = None,
+    version: Annotated[
+        str | None, typer.Argument(metavar="V", help="The version it pins: a number, a snapshot or a date (UTC).")
+    ] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the alias; its version stays.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Name a version; the name may be used wherever a version may, and gc keeps what it pins."""
+    from dkge_dist import api
+
+    emit(api.alias(store, name, version, remove=remove), as_json, render_aliases)
 
 
 def gc(

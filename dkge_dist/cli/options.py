@@ -48,3 +48,10 @@ Shards = Annotated[
 Workers = Annotated[int, typer.Option(min=1, help="With --shards: data-parallel workers that train.")]
 Address = Annotated[str | None, typer.Option(help="With --shards: the Ray cluster; one of our own by default.")]
 Wait = Annotated[float | None, typer.Option(min=0, metavar="SECONDS", help="With --shards: for room on the cluster.")]
+
+LogJson = Annotated[
+    Path | None, typer.Option("--log-json", metavar="FILE", help="Append a line of JSON for every event to FILE.")
+]
+MetricsFile = Annotated[
+    Path | None, typer.Option("--metrics", metavar="FILE", help="Write figures for Prometheus (textfile collector).")
+]

@@ -438,6 +438,14 @@ def render_rolled_back(report: dict[str, Any]) -> None:
     print(f"version {report['version']}: snapshot {report['snapshot']!r} and {model} are current again")
 
 
+def render_aliases(report: dict[str, Any]) -> None:
+    """Every alias and the version that it pins."""
+    for name, version in report["aliases"].items():
+        print(f"{name}  version {version}")
+    if not report["aliases"]:
+        print("no aliases")
+
+
 def render_cleared(report: dict[str, Any]) -> None:
     """What gc cleared, or would clear."""
     verb = "would free" if report["dry_run"] else "freed"

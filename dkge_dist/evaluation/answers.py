@@ -121,3 +121,17 @@ class KnownLists(NamedTuple):
             codes = np.concatenate([list_of(some, entity) for some in lists])
             found.append(distinct((codes[(codes & 0xFFFFFFFF) == relation] >> 32).astype(ROW)))
         return found
+
+    def facts(self, entity: int) -> Triples:
+        """The triples of an entity: those that it begins, then those that it only ends; each side canonical."""
+        sides: list[Triples] = []
+        for train, held_out in zip((self.train.outgoing, self.train.incoming), self.held_out, strict=True):
+            codes = np.concatenate([list_of(train, entity), list_of(held_out, entity)])
+            other, relation = (codes >> 32).astype(ROW), (codes & 0xFFFFFFFF).astype(ROW)
+            own = np.full(codes.shape[0], entity, ROW)
+            if not sides:
+                sides.append(canonical(Triples(own, relation, other)))
+            else:
+                is_new = other != entity
+                sides.append(canonical(Triples(other[is_new], relation[is_new], own[is_new])))
+        return Triples.concat(sides)

@@ -28,16 +28,25 @@ HOW_TO_ASK = "ask with HEAD and RELATION, with RELATION and --tail, with HEAD ? 
 
 @dataclass(frozen=True)
 class AnswerOptions:
-    """`top` predictions after the known facts; `new_only` leaves those out; `why` adds the evidence of each."""
+    """`top` predictions after the known facts; `new_only` leaves those out; `why` adds the evidence of each.
+
+    Of the known facts the `known` best are listed, or all of them: a hub has more than anybody wants to read.
+    """
 
     top: int = 10
     new_only: bool = False
     why: bool = False
     evidence: bool = True
+    known: int | None = None
 
     def __post_init__(self) -> None:
         if self.top < 1:
             raise UsageError(f"--top {self.top}: at least one answer")
+
+    @property
+    def listed(self) -> slice:
+        """Which known facts are listed, best first."""
+        return slice(0 if self.new_only else self.known)
 
 
 def questions_of(head: str | None, relation: str | None, tail: str | None, batch: Triplets | None) -> list[Line]:
@@ -88,15 +97,15 @@ def _entities(
         facts, predictions = best[at]
         deleted = session.deletions(asked.triples(at, predictions.rows))
         answers = []
-        for found, is_known in ((FoundAnswers(facts.rows[:0], facts.scores[:0]) if options.new_only else facts, True),
-                                (predictions, False)):  # fmt: skip
+        listed = FoundAnswers(facts.rows[options.listed], facts.scores[options.listed])
+        for found, is_known in ((listed, True), (predictions, False)):
             for place, (row, score) in enumerate(zip(found.rows.tolist(), found.scores.tolist(), strict=True)):
                 why = _why(session, evidence, asked.take(np.array([at])), row) if options.why else None
                 gone = None if is_known else deleted[place]
                 answers.append(_answer(score, is_known, gone, why, entity=entities.named(row)))
         given = (entities.named(int(asked.entity[at])), relations.named(int(relation[at])))
         triple = (given[0], given[1], None) if asked.asks_tail[at] else (None, given[1], given[0])
-        results[number] = Answers(answers, triple, origin)
+        results[number] = Answers(answers, triple, origin, facts.rows.shape[0])
     return results
 
 
@@ -105,20 +114,22 @@ def _relations(session: Session, rows: Array, options: AnswerOptions, origin: Or
     entities, relations = session.opened.names
     every = session.opened.snapshot.alive_relations
     triples = Triples(np.full(every.shape[0], rows[0], ROW), every, np.full(every.shape[0], rows[2], ROW))
-    ends = Questions(rows[[0, 2]], every[[0, 0]], np.array([True, False]))
-    evidence = session.evidence(ends) if origin.evidence else None
+    sides = Questions(rows[[0, 2]], every[[0, 0]], np.array([True, False]))
+    evidence = session.evidence(sides) if origin.evidence else None
     scores = score_triples(session.embedding, triples, evidence)
     known = session.in_graph(triples)
     order = np.lexsort((every, -scores, ~known))
     facts, predictions = order[known[order]], order[~known[order]][: options.top]
     deleted = session.deletions(triples.take(predictions))
     answers = []
-    for place, at in enumerate([*([] if options.new_only else facts), *predictions]):
+    listed = facts[options.listed]
+    for place, at in enumerate([*listed, *predictions]):
         question = Questions.of(triples.take(np.array([at])), asks_tail=True)
         why = _why(session, evidence, question, int(rows[2])) if options.why else None
-        gone = None if known[at] else deleted[place - (0 if options.new_only else facts.shape[0])]
+        gone = None if known[at] else deleted[place - listed.shape[0]]
         answers.append(_answer(float(scores[at]), bool(known[at]), gone, why, relation=relations.named(int(every[at]))))
-    return Answers(answers, (entities.named(int(rows[0])), None, entities.named(int(rows[2]))), origin)
+    ends = (entities.named(int(rows[0])), None, entities.named(int(rows[2])))
+    return Answers(answers, ends, origin, facts.shape[0])
 
 
 def _why(session: Session, evidence: Evidence | None, question: Questions, candidate: int) -> list[dict[str, Any]]:

@@ -6,8 +6,9 @@ import time
 
 from dkge_dist.jobs.report import ProgressCallback, Report, seconds_since
 from dkge_dist.jobs.results import Log
+from dkge_dist.store.aliases import remove_alias
 from dkge_dist.store.check import check as check_store
-from dkge_dist.store.history import clear
+from dkge_dist.store.history import clear, set_alias
 from dkge_dist.store.history import rollback as roll_back
 from dkge_dist.store.manifest import Manifest, ModelManifest, NamesManifest, RollbackManifest, SnapshotManifest
 from dkge_dist.store.store import Store
@@ -15,10 +16,11 @@ from dkge_dist.store.store import Store
 
 def log(store: Store) -> Log:
     """Every version: what it is, its parent, what it changed."""
-    return Log(versions=[_version(store, store.manifest(number)) for number in store.versions()])
+    return Log(versions=[describe_version(store, store.manifest(number)) for number in store.versions()])
 
 
-def _version(store: Store, manifest: Manifest) -> Report:
+def describe_version(store: Store, manifest: Manifest) -> Report:
+    """What a version is, its parent, what it changed."""
     common = {"version": manifest.version, "kind": manifest.kind, "created": manifest.created}
     if isinstance(manifest, ModelManifest):
         model = manifest.model
@@ -105,3 +107,12 @@ def gc(store: Store, keep: int, dry_run: bool, grace_hours: float, progress: Pro
         "folders": done.folders,
         "dry_run": dry_run,
     }
+
+
+def alias(store: Store, name: str | None, version: str | None, remove: bool) -> Report:
+    """Let an alias pin a version, or remove it; then all that there are."""
+    if name is not None and remove:
+        remove_alias(store.storage, name)
+    elif name is not None and version is not None:
+        set_alias(store, name, version)
+    return {"aliases": store.aliases()}

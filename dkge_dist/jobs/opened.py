@@ -29,13 +29,17 @@ Kind = Literal["entities", "relations"]
 
 
 class OpenedModel(NamedTuple):
-    """A model with the snapshot it was learnt from."""
+    """A model with the snapshot it was learnt from.
+
+    `suggests`: errors about unknown labels name the nearest that there are, for which all labels are compared.
+    """
 
     store: Store
     model: ModelManifest
     snapshot: Snapshot
     snapshot_name: str
     names: tuple[Dictionary, Dictionary]
+    suggests: bool = True
 
     def of_kind(self, kind: Kind) -> tuple[Dictionary, Array]:
         """The labels of entities or relations, and which of them are alive."""
@@ -95,9 +99,10 @@ def look_up(names: Dictionary, labels: list[str], opened: OpenedModel | None = N
     odd = [number for number, label in enumerate(labels) if not _is_text(label)]
     rows[odd] = -1
     problems: dict[int, str] = {}
+    suggests = opened is None or opened.suggests
     for missing in np.flatnonzero(rows < 0).tolist():
         try:
-            rows[missing] = row_named(names, labels[missing], opened, len(problems) < SUGGESTED_FOR)
+            rows[missing] = row_named(names, labels[missing], opened, suggests and len(problems) < SUGGESTED_FOR)
         except DkgeError as error:
             problems[missing] = str(error)
     return LookedUp(rows, problems)

@@ -91,13 +91,20 @@ class Answer:
 
 
 class Answers(list[Answer]):
-    """The answers to one question, known facts first; `head`, `relation` or `tail` is None: what was asked for."""
+    """The answers to one question, known facts first; `head`, `relation` or `tail` is None: what was asked for.
+
+    `known` counts the known facts, also those that are not listed.
+    """
 
     def __init__(
-        self, answers: Sequence[Answer], triple: tuple[Named | None, Named | None, Named | None], origin: Origin
+        self,
+        answers: Sequence[Answer],
+        triple: tuple[Named | None, Named | None, Named | None],
+        origin: Origin,
+        known: int,
     ) -> None:
         super().__init__(answers)
-        self.asked = triple
+        self.asked, self.known = triple, known
         self.head, self.relation, self.tail = (part.label if part is not None else None for part in triple)
         self.origin = origin
 

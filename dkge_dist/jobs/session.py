@@ -23,7 +23,7 @@ from dkge_dist.graph.topology import Topology
 from dkge_dist.jobs.calibration import load_calibration
 from dkge_dist.jobs.evidence import open_evidence
 from dkge_dist.jobs.opened import OpenedModel, open_embedding, open_model
-from dkge_dist.kernels.triples import contains
+from dkge_dist.kernels.triples import canonical, contains
 from dkge_dist.runtime import Runtime
 from dkge_dist.store.manifest import SnapshotManifest
 from dkge_dist.store.store import Store
@@ -66,6 +66,33 @@ class Session:
     def _topology(self) -> Topology:
         snapshot = self.opened.snapshot
         return Topology.of(snapshot.triples(Split.TRAIN), snapshot.entity_rows)
+
+    def prepare(self) -> None:
+        """Make what many questions need, and open what was not asked for yet.
+
+        Others may ask meanwhile: until it is there, each question reads for itself what it needs.
+        """
+        snapshot = self.opened.snapshot
+        topology = Topology.of(snapshot.triples(Split.TRAIN), snapshot.entity_rows)
+        evidence, known = open_evidence(self.opened, topology=topology), KnownLists.of(topology, snapshot)
+        with self._lock:
+            self._topology, self._evidence, self._known_lists = topology, evidence, known
+            self.keep = True
+            _ = self._calibrations, self._past, self._deleted
+
+    def facts(self, entity: int) -> Triples:
+        """The triples of an entity, in whatever split: those that it begins, then those that it only ends."""
+        with self._lock:
+            lists = self._known_lists if self.keep else None
+            splits = [] if self.keep else [self.opened.snapshot.triples(split) for split in Split]
+        if lists is not None:
+            return lists.facts(entity)
+        begun, ended = [], []
+        for triples in splits:
+            first, last = np.searchsorted(triples.head, [entity, entity + 1])
+            begun.append(triples.take(slice(int(first), int(last))))
+            ended.append(triples.take((triples.tail == entity) & (triples.head != entity)))
+        return Triples.concat([canonical(Triples.concat(side)) for side in (begun, ended)])
 
     def known(self, asked: Questions) -> list[Array]:
         """The answers to each question that stand in the graph already, in whatever split; ascending rows."""
@@ -129,9 +156,11 @@ class Session:
 
 
 @contextmanager
-def open_session(store: Store, runtime: Runtime, version: str | None = None, keep: bool = False) -> Iterator[Session]:
+def open_session(
+    store: Store, runtime: Runtime, version: str | None = None, keep: bool = False, suggests: bool = True
+) -> Iterator[Session]:
     """The current model, or that of a version or snapshot, opened for questions."""
-    opened = open_model(store, version)
+    opened = open_model(store, version)._replace(suggests=suggests)
     with open_embedding(opened, runtime) as embedding:
         yield Session(opened, embedding, newer_snapshot(opened, version), keep)
 

@@ -14,6 +14,8 @@ from dkge_dist.graph.diff import Change, Diff
 from dkge_dist.graph.snapshot import Base, Snapshot
 from dkge_dist.kernels.hashing import digests
 from dkge_dist.kernels.triples import canonical
+from dkge_dist.store.aliases import FOLDER as ALIASES
+from dkge_dist.store.aliases import read_alias
 from dkge_dist.store.display_names import check_run
 from dkge_dist.store.manifest import (
     Manifest,
@@ -63,7 +65,25 @@ def check(store: Store, progress: Callable[[int, int], None] | None = None) -> C
             problems.setdefault(message, Problem(number, message))
         if progress is not None:
             progress(done + 1, len(numbers))
+    for name, number in _aliases(store, problems):
+        if number not in numbers:
+            problems[name] = Problem(number, f"alias {name!r} pins version {number}, which there is not")
+        elif store.is_cleared(number):
+            problems[name] = Problem(number, f"alias {name!r} pins version {number}, which was cleared away")
     return Checked(len(numbers), len(checker.sound), checker.bytes, list(problems.values()))
+
+
+def _aliases(store: Store, problems: dict[str, Problem]) -> Iterator[tuple[str, int]]:
+    """Every alias and its version. One that cannot be read is a problem."""
+    for name in store.storage.names(ALIASES):
+        alias = name.removesuffix(".json")
+        try:
+            version = read_alias(store.storage, alias)
+        except StoreError as error:
+            problems[alias] = Problem(0, str(error))
+        else:
+            if version is not None:
+                yield alias, version
 
 
 class _Checker:

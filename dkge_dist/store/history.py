@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from dkge_dist.store.aliases import write_alias
 from dkge_dist.store.manifest import (
     ClearManifest,
     Manifest,
@@ -25,10 +26,11 @@ from dkge_dist.store.manifest import (
 from dkge_dist.store.models import is_trained_by_a_night
 from dkge_dist.store.remote_trainings import RemoteTraining
 from dkge_dist.store.storage import Removable, StoreError
-from dkge_dist.store.store import Store
+from dkge_dist.store.store import VERSION_NUMBER, Store
 from dkge_dist.store.tables import table_parts
 from dkge_dist.store.trained import remember
 from dkge_dist.store.trainings import Training
+from dkge_dist.types import UsageError
 
 AnyTraining = Training | RemoteTraining
 
@@ -85,6 +87,36 @@ def rollback(store: Store, to: int) -> RollbackManifest:
         manifest = RollbackManifest(**following, current=current, to=to)
         store.publish(manifest)
     return manifest
+
+
+def set_alias(store: Store, name: str, version: str) -> int:
+    """Let an alias pin a version: a number, or whatever names a model or a snapshot. The number."""
+    # No cleaning may be at work: it could clear the version after it looked for aliases.
+    with store.storage.lease("gc"):
+        number = _pinned(store, name, version)
+        write_alias(store.storage, name, number)
+    return number
+
+
+def _pinned(store: Store, name: str, version: str) -> int:
+    head = store.head()
+    if head is None:
+        raise StoreError(f"{store}: holds no version")
+    if store.snapshot_named(name) is not None:
+        raise UsageError(f"alias {name!r}: a snapshot has this name")
+    if VERSION_NUMBER.fullmatch(version) and store.snapshot_named(version) is None:
+        number = int(version)
+    elif head.current.model is not None:
+        number = store.find_model(version).version
+    else:
+        number = store.find_snapshot(version).version
+    if not 1 <= number <= head.version:
+        raise StoreError(f"{store}: no version {number}")
+    state = store.state_at(number)
+    for needed in (number, state.snapshot, state.model):
+        if head.current.is_cleared(needed):
+            raise StoreError(f"{store}: version {needed} was cleared away by `dkge gc`")
+    return number
 
 
 @dataclass(frozen=True)
@@ -183,8 +215,10 @@ def _unused(store: Store, needed: set[int], before: float) -> Iterator[Removable
 
 
 def _needed(store: Store, head: Manifest, keep: int, trained: set[int | None]) -> set[int]:
-    """Versions to keep: the newest, what is current at these and now, what those stand on, and the changes between."""
+    """Versions to keep: the newest, those with an alias, what is current at these and now, what those stand on, and the
+    changes between."""
     wanted = {head.version, *range(max(1, head.version - keep + 1), head.version)}
+    wanted |= {number for number in store.aliases().values() if 1 <= number <= head.version}
     for number in list(wanted):
         current = store.manifest(number).current
         wanted |= {current.snapshot, current.model or current.snapshot}

@@ -19,6 +19,7 @@ import numpy as np
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.snapshot import Snapshot
+from dkge_dist.store.aliases import read_alias, read_aliases
 from dkge_dist.store.dates import moment_of, newest_by, time_of
 from dkge_dist.store.display_names import StoredNames
 from dkge_dist.store.manifest import (
@@ -161,6 +162,15 @@ class Store:
         with suppress(StoreError, OSError):
             self.storage.replace(HINT, str(number).encode("ascii"))
 
+    def aliases(self) -> dict[str, int]:
+        """The versions that aliases pin, by their names."""
+        return read_aliases(self.storage)
+
+    def _aliased(self, name: str) -> str:
+        """The number of the version that a name is an alias of; any other name as it is."""
+        number = read_alias(self.storage, name)
+        return name if number is None else str(number)
+
     def _numbered(self, name: str) -> int | None:
         """The version of which a name is the number, if there is one."""
         head = self.head()
@@ -185,10 +195,11 @@ class Store:
         return found
 
     def find_version(self, text: str) -> int:
-        """A version by its number, or the one that was the newest at a date or time.
+        """A version by its number or an alias, or the one that was the newest at a date or time.
 
         One that did not become current stands for itself by its number alone.
         """
+        text = self._aliased(text)
         if VERSION_NUMBER.fullmatch(text):
             return int(text)
         found = self._as_of(text)
@@ -287,11 +298,13 @@ class Store:
         return NamesEntry(newest={name: number}, runs=add_run(staging, known.runs, columns))
 
     def find_snapshot(self, name: str, by_date: bool = True) -> SnapshotManifest:
-        """A snapshot by its name, a version number or a date; a name that is a number or a date counts as a name.
+        """A snapshot by its name, a version number, an alias or a date; a name that is a number counts as a name.
 
-        A version that is not a snapshot stands for the one that was current at that version. By a date it is the one
-        that was current then.
+        An alias goes first: it was set to be relied on. A version that is not a snapshot stands for the one that was
+        current at that version. By a date it is the one that was current then.
         """
+        if (pinned := read_alias(self.storage, name)) is not None:
+            return self.snapshot_manifest(self.manifest(pinned).current.snapshot)
         if found := self.snapshot_named(name):
             self._refuse_cleared(found.version)
             return found
@@ -307,13 +320,15 @@ class Store:
         return StoreError(f"{self}: no snapshot {name!r}" + (f"; the newest are {known}" if known else ": it is empty"))
 
     def find_model(self, name: str | None = None) -> ModelManifest:
-        """The current model, or the one at a version number; of a snapshot's name, the newest that was learnt from it.
+        """The current model, or that of a version or alias; of a snapshot's name, the newest that was learnt from it.
 
         If none was, the model that was current while that snapshot was. By a date it is the one that was current then.
         """
         if name is None:
             head = self.head()
             model = head.current.model if head else None
+        elif (pinned := read_alias(self.storage, name)) is not None:
+            model = self.state_at(pinned).model
         elif (named := self.snapshot_named(name)) is not None:
             self._refuse_cleared(named.version)
             model = self._newest_of(named.version)

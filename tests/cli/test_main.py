@@ -17,8 +17,8 @@ from tests.cli.running import DKGE, Ended, Run, dkge
 from tests.graphs import lines, listing, movies, write_changes, write_tsv
 
 COMMANDS = (
-    "synth", "ingest", "log", "diff", "check", "train", "update", "nightly", "rollback", "gc", "evaluate", "answer",
-    "score", "similar", "evidence", "export", "demo",
+    "synth", "ingest", "log", "diff", "check", "train", "update", "nightly", "rollback", "alias", "gc", "evaluate",
+    "answer", "score", "similar", "evidence", "export", "serve", "demo",
 )  # fmt: skip
 
 
