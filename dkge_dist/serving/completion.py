@@ -146,7 +146,7 @@ class Completion:
 
     def search(self, text: str, limit: int) -> list[int]:
         """Rows whose label or display name begins with a text: exact ones first, then those with most facts."""
-        prefix = fold(text.strip()).encode("utf-8", "replace")
+        prefix = fold(text).encode("utf-8", "replace")
         exact: list[int] = []
         begun: list[int] = []
         newer: list[Array] = []
