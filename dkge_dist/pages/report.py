@@ -64,7 +64,7 @@ def render_page(figures: Figures) -> str:
 
 
 def _header(figures: Figures, nights: Sequence[Figures]) -> Markup:
-    last = nights[-1] if nights else None
+    last = next((night for night in reversed(nights) if not night["rolled_back"]), None)
     return element(
         "header",
         element("h1", "What the nights did"),
@@ -95,11 +95,17 @@ def _state(figures: Figures) -> Markup:
     current = _current(figures)
     if figures["model"] is None:
         return _verdict("Nothing is learnt yet: ", f"dkge train {figures['store']}")
-    if current is not None and current["due"]:
+    if current is not None and current["due"] and not _trained_since(figures, current):
         return _verdict("Training is due. ", current["decision"].partition(": ")[2], is_code=False)
     if newest is not None and not newest["rolled_back"] and not newest["models"]:
         return _verdict(f"{newest['snapshot']} is not learnt yet: ", f"dkge update {figures['store']}")
     return element("div", element("b", "Nothing to do. "), "No training from scratch is due.", class_="state")
+
+
+def _trained_since(figures: Figures, model: Figures) -> bool:
+    """Was the night of a model trained from scratch afterwards? If that was set aside, another one is not due."""
+    of_night = next(night["models"] for night in figures["nights"] if model in night["models"])
+    return any(other["origin"] == "scratch" and other["version"] > model["version"] for other in of_night)
 
 
 def _verdict(words: str, more: str, is_code: bool = True) -> Markup:
@@ -249,7 +255,7 @@ def _drift(nights: Sequence[Figures]) -> Markup | None:
         parts.append(element("p", "Too few held-out triples to tell any drift.", class_="notice"))
     if decided:
         rows = [
-            [night["snapshot"], _date(model["created"]), _wide(_decided(model))]
+            [night["snapshot"], _date(model["created"]), _decided(model)]
             for night, model in decided[: -DECISIONS - 1 : -1]
         ]
         parts.append(_table(["night", "when", "decided"], rows, text=(1, 2)))
@@ -471,10 +477,6 @@ def _storage(figures: Figures) -> Markup:
 def _footer(figures: Figures) -> Markup:
     said = f"Made in {figures['seconds']:.1f} s from version {figures['version']}. "
     return element("footer", said, element("code", f"dkge report {figures['store']} OUT.html"))
-
-
-def _wide(text: str) -> Markup:
-    return element("span", text)
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[Child]], text: Iterable[int] = ()) -> Markup:
