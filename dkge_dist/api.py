@@ -402,7 +402,8 @@ def _ask(
 
 
 def open(store: PathLike, *, version: VersionName = None) -> OpenStore:
-    """A store opened for many questions: `.answer`, `.score`, `.similar`, `.vectors`, `.evaluate`, `.log`, `.refresh`.
+    """A store opened for many questions: `.answer`, `.score`, `.similar`, `.vectors`, `.evaluate`, `.log`, `.report`,
+    `.refresh`.
 
     The current model, or that of a version or snapshot. Many threads may ask at once. Use it in a `with` statement, or
     `close` it.

@@ -16,12 +16,14 @@ WIDTH, HEIGHT = 1000.0, 100.0
 """Of the drawing, in its own units."""
 FEWEST = 7
 """Places for nights at least: a single bar as wide as the page would say nothing."""
-NAME_WIDTH = 0.15
+NAME_WIDTH = 0.14
 """Share of the page between the names of two nights."""
 MANY = 60
 """From so many nights on, dots would touch: a line is drawn without them."""
 BAR = 0.72
 """Of the place of a night, unless they are many: then gaps would only flicker."""
+STEPS = 5
+"""Between the lines across a chart, about."""
 SHORT = 14
 
 Format = Callable[[float], str]
@@ -94,7 +96,11 @@ def lines(
     """A line for each series over its 99% intervals, as far as they are known."""
     every = [value for some in series for part in (some.values, some.low, some.high) for value in part]
     known = [value for value in every if value is not None] + [limit.value for limit in limits]
-    scale = _Scale.around(*bounds) if bounds else _Scale.within(min(known, default=0.0), max(known, default=1.0))
+    scale = (
+        _Scale.around(*bounds, steps=2 if small else STEPS)
+        if bounds
+        else _Scale.within(min(known, default=0.0), max(known, default=1.0))
+    )
     slot = WIDTH / max(len(chart.nights), FEWEST)
     drawn: list[Markup] = [_line(0, scale.y(limit.value), WIDTH, scale.y(limit.value), "limit") for limit in limits]
     for some in series:
@@ -135,16 +141,16 @@ class _Scale(NamedTuple):
     step: float
 
     @staticmethod
-    def around(low: float, high: float) -> _Scale:
+    def around(low: float, high: float, steps: int = STEPS) -> _Scale:
         """With zero."""
-        return _Scale.within(min(low, 0.0), max(high, 0.0))
+        return _Scale.within(min(low, 0.0), max(high, 0.0), steps)
 
     @staticmethod
-    def within(low: float, high: float) -> _Scale:
-        """A little more than what is shown, in three to seven steps of 1, 2 or 5 of some power of ten."""
+    def within(low: float, high: float, steps: int = STEPS) -> _Scale:
+        """A little more than what is shown, in about so many steps of 1, 2 or 5 of some power of ten."""
         if high - low < 1e-9:
             low, high = (low - 0.05, high + 0.05) if low else (0.0, 1.0)
-        rough = (high - low) / 5
+        rough = (high - low) / steps
         power = 10.0 ** math.floor(math.log10(rough))
         step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.999)
         return _Scale(step * math.floor(low / step + 1e-9), step * math.ceil(high / step - 1e-9), step)
@@ -252,9 +258,9 @@ def _names(nights: Sequence[str], width: float) -> list[Markup]:
     if not nights:
         return []
     places, last = max(len(nights), FEWEST), len(nights) - 1
-    count = 1 + min(last, max(1, int(last / places * width / NAME_WIDTH)))
+    step = max(1, math.ceil(places * NAME_WIDTH / width))
     found = []
-    for night in sorted({round(n * last / max(1, count - 1)) for n in range(count)}):
+    for night in [*(n for n in range(0, last, step) if n == 0 or last - n >= step), last]:
         name = None if night in (0, last) else "middle"
         left = 100 * (night + 0.5) / places
         found.append(element("span", shortened(nights[night]), style=f"left:{left:.1f}%", class_=name))

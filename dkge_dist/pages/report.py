@@ -18,6 +18,8 @@ Figures = dict[str, Any]
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 ROWS = 30
 """Nights in the table that is open; the others are behind a click."""
+PRINTED = 13
+"""Columns of a table that fit on paper, as the style sheet has it."""
 DECISIONS = 8
 """Of the newest nights on which something else was decided than to learn online."""
 PHASES = {"ingest": 6, "open": 5, "plan": 4, "learn": 1, "measure": 3, "write": 2}
@@ -138,7 +140,7 @@ def _since_before(figures: Figures, current: Figures) -> str:
     )
     if before is None or not before["valid"]:
         return f"version {current['version']}"
-    return f"{_signed(current['valid']['mrr'] - before['valid']['mrr'])} since the night before"
+    return f"{_signed(current['valid']['mrr'] - before['valid']['mrr'])} since before"
 
 
 def _who(night: Figures) -> str:
@@ -162,9 +164,7 @@ def _changes(nights: Sequence[Figures]) -> Markup | None:
         ],
     )
     who = stacked_bars(
-        Chart(
-            "Entities", "that came, that the change affected, and below the line those that went.", names, _short, HALF
-        ),
+        Chart("Entities", "new and affected, and below the line those that went.", names, _short, HALF),
         [
             Series("new", 3, [night["emerging_entities"] for night in nights]),
             Series("affected", 4, [model.get("affected_entities") for model in models]),
@@ -494,7 +494,9 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[Child]], text: Iterab
         return element("td", value, class_=f"text{wide}" if number in words else None)
 
     body = [element("tr", (cell(number, value) for number, value in enumerate(row))) for row in rows]
-    table = element("table", element("thead", head), element("tbody", body))
+    # Who prints a table of many columns gets the first of them.
+    name = "many" if len(columns) > PRINTED else None
+    table = element("table", element("thead", head), element("tbody", body), class_=name)
     return element("div", table, class_="scroll whole", tabindex="0", role="region", aria_label=", ".join(columns[:3]))
 
 
