@@ -18,7 +18,7 @@ ARG TORCH_INDEX=https://download.pytorch.org/whl/cpu
 WORKDIR /opt/dkge
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY dkge_dist/__init__.py dkge_dist/
-RUN pip install --no-cache-dir --constraint constraints.txt --extra-index-url "$TORCH_INDEX" .
+RUN pip install --no-cache-dir --constraint constraints.txt --extra-index-url "$TORCH_INDEX" '.[ray-serve]'
 COPY dkge_dist dkge_dist
 COPY configs configs
 COPY launch launch

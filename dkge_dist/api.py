@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dkge_dist.config import SettingsGiven, load_settings, settings_of_model
 from dkge_dist.jobs.report import (
-    CallbackMonitor,
     PathLike,
     ProgressOption,
     Report,
@@ -119,6 +118,7 @@ def train(
     workers: int = 1,
     address: str | None = None,
     wait_seconds: float | None = None,
+    log_json: PathLike | None = None,
     progress: ProgressOption = None,
     stop: StopCallback | None = None,
 ) -> Report:
@@ -128,14 +128,20 @@ def train(
     a checkpoint is left and the training ends with an error. With `shards` it runs on Ray.
     """
     from dkge_dist.jobs import train as job
+    from dkge_dist.jobs.announce import Announcer
+    from dkge_dist.jobs.event_log import LoggingMonitor, event_log
+    from dkge_dist.jobs.nightly import headline_of_training
 
     runtime = choose_runtime(ClusterOptions(shards, workers, address, wait_seconds))
     chosen = load_settings(_path(config), settings, preset)
     facts = {"origin": "scratch", "preset": preset}
     options = job.TrainOptions(fresh, _path(tensorboard))
-    with shown(progress, "train") as callback:
-        monitor = CallbackMonitor(callback, stop)
-        return job.train(Store.open(store), runtime, _name(snapshot), chosen, facts, options, monitor)
+    opened = Store.open(store)
+    with event_log(_path(log_json), "train") as log, shown(progress, "train") as callback:
+        announcer, monitor = Announcer(chosen, log), LoggingMonitor(callback, stop, log)
+        report = job.train(opened, runtime, _name(snapshot), chosen, facts, options, monitor)
+        announcer.published(opened, report["version"], report["snapshot"], headline_of_training(report))
+        return announcer.finished(report)
 
 
 def update(
@@ -149,6 +155,7 @@ def update(
     shards: int | None = None,
     address: str | None = None,
     wait_seconds: float | None = None,
+    log_json: PathLike | None = None,
     progress: ProgressOption = None,
     stop: StopCallback | None = None,
 ) -> Report:
@@ -159,6 +166,9 @@ def update(
     stays as it is.
     """
     from dkge_dist.jobs import update as job
+    from dkge_dist.jobs.announce import Announcer
+    from dkge_dist.jobs.event_log import LoggingMonitor, event_log
+    from dkge_dist.jobs.nightly import headline
 
     opened = Store.open(store)
     parent = opened.find_model(_name(since_version))
@@ -166,8 +176,13 @@ def update(
     if plan:
         return job.plan(opened, parent, _name(to), chosen, shards or 1)
     runtime = choose_runtime(ClusterOptions(shards, 1, address, wait_seconds))
-    with shown(progress, "update") as callback:
-        return job.update(opened, runtime, parent, _name(to), chosen, CallbackMonitor(callback, stop))
+    with event_log(_path(log_json), "update") as log, shown(progress, "update") as callback:
+        announcer = Announcer(chosen, log)
+        report = job.update(opened, runtime, parent, _name(to), chosen, LoggingMonitor(callback, stop, log))
+        if not report.get("unchanged"):
+            line = headline(report, parent.model.metrics)
+            announcer.published(opened, report["version"], report["snapshot"], line)
+        return announcer.finished(report)
 
 
 def nightly(
@@ -192,6 +207,8 @@ def nightly(
     workers: int = 1,
     address: str | None = None,
     wait_seconds: float | None = None,
+    log_json: PathLike | None = None,
+    metrics: PathLike | None = None,
     report: PathLike | None = None,
     progress: ProgressOption = None,
     stop: StopCallback | None = None,
@@ -201,29 +218,39 @@ def nightly(
 
     Idempotent: what was done already is not done again, so a night that failed half-way is simply run again. With
     `onto` it is refused unless that snapshot is current before it. With `since_version` what is learnt online starts
-    from the model of that version, over all nights since. `report` is where a page about the nights is written; that
-    it could not be is told in `report_problem`, and the night stands.
+    from the model of that version, over all nights since. `log_json` gets a line of JSON for every event, `metrics` is
+    written for Prometheus' textfile collector, `report` is where a page about the nights is written; that it could not
+    be is told in `report_problem`, and the night stands.
     """
     from dkge_dist.graph.holdout import HeldOut
     from dkge_dist.graph.sources.columns import parse_columns
     from dkge_dist.graph.sources.detect import SourceOptions, open_label_files
     from dkge_dist.graph.sources.several import open_given
     from dkge_dist.jobs import nightly as job
+    from dkge_dist.jobs.announce import Announcer
+    from dkge_dist.jobs.event_log import LoggingMonitor, event_log
+    from dkge_dist.jobs.metrics import night_families, write_metrics
     from dkge_dist.store.ingest import IngestOptions
 
     runtime = choose_runtime(ClusterOptions(shards, workers, address, wait_seconds))
     reader = open_given(source, format, SourceOptions(label_language=label_language, columns=parse_columns(columns)))
     files = open_label_files(_paths(labels))
-    with shown(progress, "nightly") as callback:
+    chosen, opened = load_settings(_path(config), settings), Store.open_or_new(store)
+    with event_log(_path(log_json), "nightly") as log, shown(progress, "nightly") as callback:
+        announcer = Announcer(chosen, log)
         night = job.nightly(
-            Store.open_or_new(store),
+            opened,
             runtime,
             reader,
             IngestOptions(name, HeldOut(valid, test), force, max_bad_lines, _name(onto), files, strict),
             job.LearnOptions(_path(config), settings, _name(since_version)),
-            CallbackMonitor(callback, stop),
+            LoggingMonitor(callback, stop, log),
+            announcer.published,
         )
-    return night if report is None else {**night, **_write_report(store, report)}
+        if metrics is not None:
+            write_metrics(Path(metrics), night_families(opened, night))
+        done = announcer.finished(night)
+    return done if report is None else {**done, **_write_report(store, report)}
 
 
 def _write_report(store: PathLike, out: PathLike) -> Report:

@@ -235,6 +235,19 @@ class Settings(Section):
     device: Annotated[
         str, Field(pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$", description="auto: a GPU where there is one")
     ] = "auto"
+    on_publish: Annotated[
+        str | None,
+        Field(min_length=1, description="a command or URL that is told of every new model; no part of a version"),
+    ] = None
+    on_publish_seconds: Annotated[float, Field(gt=0, le=86400, description="that it may take")] = 30.0
+
+    def of_the_model(self) -> dict[str, Any]:
+        """What a version keeps: not what is run on the machine that learns it."""
+        return self.model_dump(mode="json", exclude=set(OF_THE_MACHINE))
+
+
+OF_THE_MACHINE = ("on_publish", "on_publish_seconds")
+"""Never taken from a store: whoever hands one over must not say what is run here."""
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -294,7 +307,7 @@ def settings_of_model(stored: dict[str, Any], path: Path | None = None, override
             raise UsageError(
                 f"{key}={value}: the model was learnt with {learnt_with.get(key)}; train from scratch to change it"
             )
-    known = set(known_keys())
+    known = set(known_keys()) - set(OF_THE_MACHINE)
     return _validated({**{key: value for key, value in learnt_with.items() if key in known}, **given})
 
 

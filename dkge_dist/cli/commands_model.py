@@ -15,7 +15,9 @@ from dkge_dist.cli.options import (
     Json,
     LabelFiles,
     LabelLanguage,
+    LogJson,
     MaxBadLines,
+    MetricsFile,
     Onto,
     Preset,
     Quiet,
@@ -48,6 +50,7 @@ def train(
     workers: Workers = 1,
     address: Address = None,
     wait: Wait = None,
+    log_json: LogJson = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -58,7 +61,7 @@ def train(
         report = api.train(
             store, snapshot=snapshot, preset=preset, config=config, settings=settings or (), fresh=fresh,
             tensorboard=tensorboard, shards=shards, workers=workers, address=address, wait_seconds=wait,
-            progress=progress, stop=stop,
+            log_json=log_json, progress=progress, stop=stop,
         )  # fmt: skip
     emit(report, as_json, render_trained)
 
@@ -76,6 +79,7 @@ def update(
     shards: Shards = None,
     address: Address = None,
     wait: Wait = None,
+    log_json: LogJson = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -85,7 +89,7 @@ def update(
     with progress_bar("update", quiet) as progress, stop_requested() as stop:
         report = api.update(
             store, to=to, since_version=since, plan=plan, config=config, settings=settings or (), shards=shards,
-            address=address, wait_seconds=wait, progress=progress, stop=stop,
+            address=address, wait_seconds=wait, log_json=log_json, progress=progress, stop=stop,
         )  # fmt: skip
     emit(report, as_json, render_update)
 
@@ -113,6 +117,8 @@ def nightly(
     workers: Workers = 1,
     address: Address = None,
     wait: Wait = None,
+    log_json: LogJson = None,
+    metrics: MetricsFile = None,
     report_file: Annotated[
         Path | None, typer.Option("--report", metavar="FILE", help="Write a page about the nights here afterwards.")
     ] = None,
@@ -128,6 +134,6 @@ def nightly(
             strict=strict, max_bad_lines=max_bad_lines, onto=onto, labels=labels or (), label_language=label_language,
             since_version=since, config=config,
             settings=settings or (), shards=shards, workers=workers, address=address, wait_seconds=wait,
-            report=report_file, progress=progress, stop=stop,
+            log_json=log_json, metrics=metrics, report=report_file, progress=progress, stop=stop,
         )  # fmt: skip
     emit(report, as_json, render_night)

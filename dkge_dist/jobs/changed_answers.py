@@ -41,7 +41,7 @@ def changed_answers(
     ends: tuple[End, End],
     change: Diff,
     examples: int,
-    questions: int = QUESTIONS,
+    questions: int | None = None,
 ) -> Report:
     """Ask (h, r, ?) and (?, r, t) of changed triples; `examples` of those whose best answers by score differ.
 
@@ -51,7 +51,7 @@ def changed_answers(
     snapshots = [store.snapshot(end.manifest) for end in ends]
     names = store.dictionaries(max((end.manifest for end in ends), key=lambda manifest: manifest.version))
     entity, relation, asks_tail = _questions(change, snapshots)
-    sample = np.random.default_rng(STREAM).permutation(entity.shape[0])[:questions]
+    sample = np.random.default_rng(STREAM).permutation(entity.shape[0])[: questions or QUESTIONS]
     labels = names[0].labels(entity[sample]), names[1].labels(relation[sample]), asks_tail[sample].tolist()
     lines = [
         Line(number, (label, kind, None) if is_head else (None, kind, label))

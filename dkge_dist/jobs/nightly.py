@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +31,9 @@ from dkge_dist.store.ingest import Ingested, IngestOptions
 from dkge_dist.store.manifest import ModelManifest, SnapshotManifest
 from dkge_dist.store.store import Store
 
+OnPublished = Callable[[Store, int, str, str], None]
+"""Called with the store, the version, its snapshot, and a line about it."""
+
 
 @dataclass(frozen=True)
 class LearnOptions:
@@ -48,8 +51,12 @@ def nightly(
     ingest_options: IngestOptions,
     learn_options: LearnOptions,
     monitor: Monitor,
+    published: OnPublished = lambda store, version, snapshot, headline: None,
 ) -> Report:
-    """Ingest a night, learn it and evaluate. What was done already is not done again."""
+    """Ingest a night, learn it and evaluate. What was done already is not done again.
+
+    `published` is called for every model that took over, before anything else is learnt.
+    """
     began = time.monotonic()
     report: Report = {}
     report["ingest"], ingested = ingest(store, source, ingest_options, monitor.progress)
@@ -61,7 +68,8 @@ def nightly(
         with runtime.session():
             night = _Night(store, runtime, ingested, current, monitor)
             report |= night.train(settings, {"origin": "scratch", "preset": "default"}, None)
-        report["headline"] = _headline_of_training(report["train"])
+        report["headline"] = headline_of_training(report["train"])
+        published(store, report["train"]["version"], report["train"]["snapshot"], report["headline"])
         told: Report = {"decision": "there was no model yet"}
     else:
         is_learnt = model.model.snapshot == current.version
@@ -78,14 +86,17 @@ def nightly(
                 learnt, model = night.update(start, settings)
                 report |= learnt
                 report["headline"] = headline(learnt["update"], start.model.metrics)
+                published(store, model.version, current.snapshot.name, report["headline"])
                 decision = decide(store, model, settings.online)
             told = _told(store, decision, "updated online")
             # One that was stopped is taken up again: what its night found is kept with the version.
             if decision.trains:
                 report |= night.retrain(model, settings, told["decision"])
                 told |= _told_of_training(store, model, report["train"])
-                lines = [report.get("headline"), _headline_of_training(report["train"])]
+                lines = [report.get("headline"), headline_of_training(report["train"])]
                 report["headline"] = "; ".join(line for line in lines if line)
+                if report["train"]["comparison"]["takes_over"]:
+                    published(store, report["train"]["version"], current.snapshot.name, str(lines[-1]))
     version = store.find_model().version
     return {**report, **told, "version": version, "unchanged": False, "seconds": seconds_since(began)}
 
@@ -104,7 +115,8 @@ def headline(update: Report, before: Mapping[str, float]) -> str:
     return "; ".join([said, ", ".join(quality)] if quality else [said])
 
 
-def _headline_of_training(report: Report) -> str:
+def headline_of_training(report: Report) -> str:
+    """A training in one line."""
     mrr = f", MRR {bare(report['valid']['mrr'], '.3f')}" if "mrr" in report["valid"] else ""
     return f"{report['snapshot']}: trained from scratch in {_short(report)}{mrr}"
 

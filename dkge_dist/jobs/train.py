@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from dkge_dist.config import Settings
+from dkge_dist.config import OF_THE_MACHINE, Settings
 from dkge_dist.evidence.fitting import EvidenceFitting, validation_half
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.evidence.stored import to_arrays
@@ -42,7 +42,7 @@ from dkge_dist.training.progress import TrainProgress
 from dkge_dist.training.worker import TrainJob, TrainResult, train_spec
 from dkge_dist.types import DkgeError, UsageError
 
-VOLATILE = {"threads", "device"}
+VOLATILE = {"threads", "device", *OF_THE_MACHINE}
 """Settings that change how fast a training is, not what it learns: it may be resumed with others."""
 
 
@@ -139,7 +139,7 @@ def trained(store: Store, runtime: Runtime, request: TrainRequest, monitor: Moni
             if comparison is not None and not takes_over:
                 facts["why"] = f"{facts['why']}; does not take over: {'; '.join(comparison['worse'])}"
             metadata = ModelMetadata(
-                settings.model_dump(mode="json"),
+                settings.of_the_model(),
                 valid,
                 facts,
                 result.progress.history,

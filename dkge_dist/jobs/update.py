@@ -227,7 +227,7 @@ def updated(
                 "drift": report["drift"],
             }
             metadata = ModelMetadata(
-                settings.model_dump(mode="json"),
+                settings.of_the_model(),
                 metrics,
                 facts,
                 done.history,

@@ -213,16 +213,17 @@ class Service:
             opened = served.session.opened
             is_open = opened.model.model.snapshot >= newest.version
             names = opened.names if is_open else store.dictionaries(newest)
-            return schemas.DiffResponse(
+            told = {
                 **_of(served),
-                **{"from": ends[0].snapshot.name},
-                to=ends[1].snapshot.name,
-                added=_facts(change.added.take(slice(limit)), names),
-                deleted=_facts(change.deleted.take(slice(limit)), names),
-                added_total=change.added.count,
-                deleted_total=change.deleted.count,
-                counts=change.counts(),
-            )
+                "from": ends[0].snapshot.name,
+                "to": ends[1].snapshot.name,
+                "added": _facts(change.added.take(slice(limit)), names),
+                "deleted": _facts(change.deleted.take(slice(limit)), names),
+                "added_total": change.added.count,
+                "deleted_total": change.deleted.count,
+                "counts": change.counts(),
+            }
+            return schemas.DiffResponse(**told)
 
     def fidelity(self, version: str | None) -> schemas.FidelityResponse:
         """What a version learnt of its night, as its update measured it."""
