@@ -284,7 +284,8 @@ def _new_bytes(store: Store, manifest: Manifest) -> int:
     old = {part.digest for part in parts_of(known)}
     sizes = {part.digest: part.size for part in parts_of(manifest) if part.digest not in old}
     tables = tables_of(manifest.model) if isinstance(manifest, ModelManifest) else []
-    return sum(sizes.values()) + sum(_base_bytes(table) for table in tables if table.base.digest not in old)
+    bases = {table.base.digest: _base_bytes(table) for table in tables if table.base.digest not in old}
+    return sum(sizes.values()) + sum(bases.values())
 
 
 def _base_bytes(table: TableEntry) -> int:
