@@ -14,6 +14,7 @@
     dkge.fidelity("store")                           # -> was the last night learnt?
     dkge.evidence_table("store")                     # -> what supports which relation, and how strongly
     dkge.open_version("store")["entities/joint"]     # -> vectors as a zarr array, read lazily
+    dkge.report("store", "nights.html")              # -> what the nights did, as one page
     dkge.log("store"); dkge.check("store")
 
 Every function returns what its command prints with --json; an open store gives values that print well.
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         nightly,
         open,
         open_version,
+        report,
         rollback,
         score,
         similar,
@@ -76,6 +78,7 @@ __all__ = [
     "nightly",
     "open",
     "open_version",
+    "report",
     "rollback",
     "score",
     "similar",

@@ -209,6 +209,7 @@ def nightly(
     wait_seconds: float | None = None,
     log_json: PathLike | None = None,
     metrics: PathLike | None = None,
+    report: PathLike | None = None,
     progress: ProgressOption = None,
     stop: StopCallback | None = None,
 ) -> Report:
@@ -218,7 +219,8 @@ def nightly(
     Idempotent: what was done already is not done again, so a night that failed half-way is simply run again. With
     `onto` it is refused unless that snapshot is current before it. With `since_version` what is learnt online starts
     from the model of that version, over all nights since. `log_json` gets a line of JSON for every event, `metrics` is
-    written for Prometheus' textfile collector.
+    written for Prometheus' textfile collector, `report` is where a page about the nights is written; that it could not
+    be is told in `report_problem`, and the night stands.
     """
     from dkge_dist.graph.holdout import HeldOut
     from dkge_dist.graph.sources.columns import parse_columns
@@ -236,7 +238,7 @@ def nightly(
     chosen, opened = load_settings(_path(config), settings), Store.open_or_new(store)
     with event_log(_path(log_json), "nightly") as log, shown(progress, "nightly") as callback:
         announcer = Announcer(chosen, log)
-        report = job.nightly(
+        night = job.nightly(
             opened,
             runtime,
             reader,
@@ -246,8 +248,22 @@ def nightly(
             announcer.published,
         )
         if metrics is not None:
-            write_metrics(Path(metrics), night_families(opened, report))
-        return announcer.finished(report)
+            write_metrics(Path(metrics), night_families(opened, night))
+        done = announcer.finished(night)
+    return done if report is None else {**done, **_write_report(store, report)}
+
+
+def _write_report(store: PathLike, out: PathLike) -> Report:
+    """The page of a night that is published: whatever goes wrong with it, the night stands."""
+    from dkge_dist.jobs import night_report as job
+
+    try:
+        figures = job.night_report(Store.open(store), choose_runtime(ClusterOptions()))
+        job.write_report(Path(out), figures)
+    except Exception as error:
+        # Not DkgeError alone: a fault of the page must not make a job run the night again.
+        return {"report_problem": f"the night is done, its report is not: {error}"}
+    return {"report": os.fspath(out)}
 
 
 def evaluate(
@@ -413,7 +429,8 @@ def _ask(
 
 
 def open(store: PathLike, *, version: VersionName = None) -> OpenStore:
-    """A store opened for many questions: `.answer`, `.score`, `.similar`, `.vectors`, `.evaluate`, `.log`, `.refresh`.
+    """A store opened for many questions: `.answer`, `.score`, `.similar`, `.vectors`, `.evaluate`, `.log`, `.report`,
+    `.refresh`.
 
     The current model, or that of a version or snapshot. Many threads may ask at once. Use it in a `with` statement, or
     `close` it.
@@ -471,6 +488,23 @@ def log(store: PathLike) -> Log:
     from dkge_dist.jobs import maintenance as job
 
     return job.log(Store.open(store))
+
+
+def report(store: PathLike, out: PathLike | None = None, *, nights: int | None = None, answers: bool = True) -> Report:
+    """What the newest `nights` did (a year of them by default), as one self-contained HTML page for who was asleep.
+
+    What came and went, quality and fidelity, drift and what the policy decided, costs, storage and what gc would free.
+    `answers` also asks the models before and after the last night whose answers changed. The figures are returned;
+    without `out` nothing is written.
+    """
+    from dkge_dist.jobs import night_report as job
+
+    if nights is not None and nights < 1:
+        raise UsageError(f"--nights {nights}: at least one is shown")
+    figures = job.night_report(Store.open(store), choose_runtime(ClusterOptions()), nights or job.NIGHTS, answers)
+    if out is not None:
+        figures |= {"out": os.fspath(out), "page_bytes": job.write_report(Path(out), figures)}
+    return figures
 
 
 def diff(

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dkge_dist.cli.commands_graph import diff, ingest, synth
-from dkge_dist.cli.commands_history import alias, check, gc, log, rollback
+from dkge_dist.cli.commands_history import alias, check, gc, log, report, rollback
 from dkge_dist.cli.commands_model import nightly, train, update
 from dkge_dist.cli.commands_questions import answer, evaluate, evidence, export, fidelity, score, similar
 from dkge_dist.cli.commands_serving import serve
@@ -49,7 +49,7 @@ def demo(
 
 # In this order in `dkge --help`.
 for _command in (
-    synth, ingest, log, diff, check, train, update, nightly, rollback, alias, gc, evaluate, fidelity, answer, score,
-    similar, evidence, export, serve, demo,
+    synth, ingest, log, diff, check, train, update, nightly, report, rollback, alias, gc, evaluate, fidelity, answer,
+    score, similar, evidence, export, serve, demo,
 ):  # fmt: skip
     app.command()(_command)

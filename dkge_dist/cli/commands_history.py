@@ -1,14 +1,22 @@
-"""Commands about a store's versions: list, verify, roll back, clear away."""
+"""Commands about a store's versions: list, report, verify, roll back, clear away."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from dkge_dist.cli.options import Json, Quiet, StoreLocation
 from dkge_dist.cli.output import emit, progress_bar
-from dkge_dist.cli.render import render_aliases, render_checked, render_cleared, render_log, render_rolled_back
+from dkge_dist.cli.render import (
+    render_aliases,
+    render_checked,
+    render_cleared,
+    render_log,
+    render_reported,
+    render_rolled_back,
+)
 
 
 def log(store: StoreLocation, as_json: Json = False) -> None:
@@ -16,6 +24,19 @@ def log(store: StoreLocation, as_json: Json = False) -> None:
     from dkge_dist import api
 
     emit(api.log(store), as_json, render_log)
+
+
+def report(
+    store: StoreLocation,
+    out: Annotated[Path, typer.Argument(metavar="OUT.html", help="Where the page is written.")],
+    nights: Annotated[int, typer.Option(min=1, help="The newest nights are shown, so many at most.")] = 365,
+    answers: Annotated[bool, typer.Option(help="Ask whose answers the last night changed.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Write one self-contained page about the nights of STORE, for who was asleep."""
+    from dkge_dist import api
+
+    emit(api.report(store, out, nights=nights, answers=answers), as_json, render_reported)
 
 
 def check(store: StoreLocation, quiet: Quiet = False, as_json: Json = False) -> None:

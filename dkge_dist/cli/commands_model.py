@@ -119,6 +119,9 @@ def nightly(
     wait: Wait = None,
     log_json: LogJson = None,
     metrics: MetricsFile = None,
+    report_file: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE", help="Write a page about the nights here afterwards.")
+    ] = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -131,6 +134,6 @@ def nightly(
             strict=strict, max_bad_lines=max_bad_lines, onto=onto, labels=labels or (), label_language=label_language,
             since_version=since, config=config,
             settings=settings or (), shards=shards, workers=workers, address=address, wait_seconds=wait,
-            log_json=log_json, metrics=metrics, progress=progress, stop=stop,
+            log_json=log_json, metrics=metrics, report=report_file, progress=progress, stop=stop,
         )  # fmt: skip
     emit(report, as_json, render_night)

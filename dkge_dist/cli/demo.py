@@ -26,6 +26,7 @@ from dkge_dist.types import UsageError
 FOLDER = Path(".demo")
 REPORT = "demo.json"
 """Also the mark of a folder that a demo may replace."""
+PAGE = "nights.html"
 SHOWN = 3
 """Answers that are shown to a question."""
 FIRST_GUESSES = 10
@@ -97,10 +98,11 @@ class _Demo:
             "replaced": with_evidence(self._replaced(nights[::-1])),
             "predicted": self._predicted(nights),
             "cost": cost(trained, base, [night["report"] for night in nights]),
+            "page": self._page(),
             "check": api.check(self.store),
         }
         report["names"] = self._names(mentioned(report))
-        for tell in (story.arrived, story.replaced, story.predicted, story.cost, story.next_steps):
+        for tell in (story.arrived, story.replaced, story.predicted, story.cost, story.next_steps, story.page):
             self._say(tell(report))
         return report
 
@@ -111,6 +113,10 @@ class _Demo:
         wanted = sorted(set(labels))
         rows = entities.lookup(Labels.from_strings(wanted)).tolist()
         return {label: entities.called(row) for label, row in zip(wanted, rows, strict=True) if row >= 0}
+
+    def _page(self) -> str:
+        """The nights as a page."""
+        return str(api.report(self.store, self.folder / PAGE)["out"])
 
     def _night(self, path: Path) -> dict[str, Any]:
         """Learn a night; with the facts that it added, those of them that could be asked for before, and newcomers."""

@@ -25,7 +25,7 @@ def emit(report: dict[str, Any], as_json: bool, show: Callable[[dict[str, Any]],
         print_json(report)
     else:
         show(report)
-    for told in (report.get("warning"), report.get("notice")):
+    for told in (report.get("warning"), report.get("notice"), report.get("report_problem")):
         if told:
             print(f"dkge: {told}", file=sys.stderr)
 

@@ -163,6 +163,8 @@ def render_night(report: dict[str, Any]) -> None:
     for found in report.get("evaluate", {}).values():
         render_evaluation(found)
     print(report["headline"])
+    if "report" in report:
+        print(f"report: {report['report']}")
 
 
 def _format_drift(drift: dict[str, Any]) -> str:
@@ -385,6 +387,12 @@ def render_log(report: dict[str, Any]) -> None:
             print(f"version {version['version']} went back to version {version['parent']}")
         if "why" in version:
             print(f"version {version['version']} was trained from scratch: {version['why']}")
+
+
+def render_reported(report: dict[str, Any]) -> None:
+    """Where the page is, and what it is about."""
+    nights = sum(not night["is_first"] for night in report["nights"])
+    print(f"{report['out']}: {nights:,} nights up to {report['snapshot']!r}, {report['page_bytes']:,} bytes")
 
 
 def _log_line(version: dict[str, Any]) -> list[Any]:

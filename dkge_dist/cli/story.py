@@ -150,6 +150,11 @@ def next_steps(report: dict[str, Any]) -> str:
     return "\nNext:\n" + "\n".join(f"{INDENT}{command:{width}}  # {comment}" for command, comment in lines)
 
 
+def page(report: dict[str, Any]) -> str:
+    """Where to look on."""
+    return f"\nThe nights as a page, for your browser: {report['page']}"
+
+
 def _place(place: float) -> str:
     return "first" if place <= 1 else f"in place {place:g}"
 

@@ -21,7 +21,7 @@ from dkge_dist.store.store import Store
 from dkge_dist.types import Array, Triples
 
 QUESTIONS = 200
-"""Asked at most: a sample where more triples changed."""
+"""Asked at most, unless told otherwise: a sample where more triples changed."""
 TOP = 3
 """Answers that are compared and shown."""
 STREAM = 17
@@ -35,7 +35,14 @@ class End(NamedTuple):
     manifest: SnapshotManifest
 
 
-def changed_answers(store: Store, runtime: Runtime, ends: tuple[End, End], change: Diff, examples: int) -> Report:
+def changed_answers(
+    store: Store,
+    runtime: Runtime,
+    ends: tuple[End, End],
+    change: Diff,
+    examples: int,
+    questions: int | None = None,
+) -> Report:
     """Ask (h, r, ?) and (?, r, t) of changed triples; `examples` of those whose best answers by score differ.
 
     Only of entities and relations that both snapshots have: before it came, nobody could be asked about.
@@ -44,13 +51,13 @@ def changed_answers(store: Store, runtime: Runtime, ends: tuple[End, End], chang
     snapshots = [store.snapshot(end.manifest) for end in ends]
     names = store.dictionaries(max((end.manifest for end in ends), key=lambda manifest: manifest.version))
     entity, relation, asks_tail = _questions(change, snapshots)
-    sample = np.random.default_rng(STREAM).permutation(entity.shape[0])[:QUESTIONS]
+    sample = np.random.default_rng(STREAM).permutation(entity.shape[0])[: questions or QUESTIONS]
     labels = names[0].labels(entity[sample]), names[1].labels(relation[sample]), asks_tail[sample].tolist()
-    questions = [
+    lines = [
         Line(number, (label, kind, None) if is_head else (None, kind, label))
         for number, (label, kind, is_head) in enumerate(zip(*labels, strict=True), 1)
     ]
-    before, after = (_asked(store, runtime, questions, model) for model in models)
+    before, after = (_asked(store, runtime, lines, model) for model in models)
     differing = []
     for old, new in zip(before, after, strict=True):
         best = _best(old), _best(new)
@@ -60,7 +67,7 @@ def changed_answers(store: Store, runtime: Runtime, ends: tuple[End, End], chang
     return {
         "models": [model.version for model in models],
         "questions": int(entity.shape[0]),
-        "asked": len(questions),
+        "asked": len(lines),
         "differ": len(differing),
         "examples": differing[:examples],
     }

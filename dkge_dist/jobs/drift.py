@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from dkge_dist.config import OnlineSettings
+from dkge_dist.config import OnlineSettings, RetrainPolicy
 from dkge_dist.evaluation.comparison import Estimate, PairedDifference, RankedTriples
 from dkge_dist.jobs.fidelity import ADDED, sampled_mrr
 from dkge_dist.jobs.report import Report
@@ -104,16 +104,19 @@ class DriftDecision(NamedTuple):
 
 def decide(store: Store, model: ModelManifest, online: OnlineSettings) -> DriftDecision:
     """Is a model due to be trained from scratch? Not if it was already, and that training was set aside."""
-    policy = online.retrain_policy
-    both = [night.model.facts.get("drift") for night in islice(nights_since_training(store, model), 2)]
-    found = both[0] if both else None
+    found = next((night.model.facts.get("drift") for night in nights_since_training(store, model)), None)
     if training_set_aside(store, model) is not None:
         return DriftDecision(found, None, False)
-    drifted = drift_of_nights(both, policy.mrr_drop, policy.added_mrr)
-    due = _due_by_count(store, model, policy.nights)
+    drifted, due = reasons_to_train(store, model, online.retrain_policy)
     return DriftDecision(
         found, "; ".join(drifted + due) or None, bool(due) or (bool(drifted) and online.on_drift == "train")
     )
+
+
+def reasons_to_train(store: Store, model: ModelManifest, policy: RetrainPolicy) -> tuple[list[str], list[str]]:
+    """What a policy says against a model, in words: by what its last two nights found, and by their number."""
+    both = [night.model.facts.get("drift") for night in islice(nights_since_training(store, model), 2)]
+    return drift_of_nights(both, policy.mrr_drop, policy.added_mrr), _due_by_count(store, model, policy.nights)
 
 
 def drift_of_nights(found: list[Report | None], max_drop: float | None, min_added: float | None) -> list[str]:

@@ -15,8 +15,9 @@ from dkge_dist.jobs.answer import AnswerOptions, answer, questions_of
 from dkge_dist.jobs.batches import Line, Triplets
 from dkge_dist.jobs.evaluate import EvaluateOptions, evaluate
 from dkge_dist.jobs.maintenance import log
+from dkge_dist.jobs.night_report import NIGHTS, night_report
 from dkge_dist.jobs.opened import Kind
-from dkge_dist.jobs.report import PathLike
+from dkge_dist.jobs.report import PathLike, Report
 from dkge_dist.jobs.results import Answers, Batch, Evaluation, Failure, Log, Neighbours, ScoredTriple, Vectors
 from dkge_dist.jobs.score import ScoreOptions, score, triples_of
 from dkge_dist.jobs.session import Session, newer_snapshot, open_session
@@ -125,6 +126,10 @@ class OpenStore:
     def log(self) -> Log:
         """Every version of the store, those published since it was opened too."""
         return log(self._store)
+
+    def report(self, nights: int = NIGHTS, answers: bool = True) -> Report:
+        """The figures of the page about the newest nights: `dkge_dist.report` writes it."""
+        return night_report(self._store, LocalRuntime(), nights, answers)
 
     def refresh(self) -> bool:
         """Follow the store to the model that is current now (or that of `version`). Was there another one?

@@ -57,6 +57,12 @@ from dkge_dist.types import Array, DkgeError, Split, Triples
 ONLINE_VALIDATION = 3
 """Stream of hashes of the validation sample while an update learns: another one than it is measured on."""
 
+COSTS = (
+    "shards_touched", "shards_total", "bytes_pulled", "bytes_pushed", "open_seconds", "plan_seconds", "learn_seconds",
+    "measure_seconds",
+)  # fmt: skip
+"""Of a report, kept with the version: who slept wants to see later where the time of a night went."""
+
 
 @dataclass(frozen=True)
 class SnapshotChange:
@@ -216,7 +222,7 @@ def updated(
             facts = {
                 "origin": "online",
                 **counted,
-                "shards_touched": report["shards_touched"],
+                **{key: report[key] for key in COSTS},
                 "fidelity": report["fidelity"],
                 "drift": report["drift"],
             }

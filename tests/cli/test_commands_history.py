@@ -1,4 +1,4 @@
-"""`dkge log`, `check`, `rollback` and `gc`: what they report and print, and how they fail."""
+"""`dkge log`, `report`, `check`, `rollback` and `gc`: what they report and print, and how they fail."""
 
 from __future__ import annotations
 
@@ -41,6 +41,32 @@ def test_log_has_the_fidelity_of_online_updates(updated: tuple[Path, Ended], run
     assert [version.get("fidelity") for version in versions] == [None, None, None, update.json["fidelity"]]
     added = update.json["fidelity"]["added_emerging"]["with_evidence"]["mrr"]
     assert f" {format_share(added)} " in run("log", store).stdout.splitlines()[4]
+
+
+def test_report_writes_a_page_and_prints_its_figures(updated: tuple[Path, Ended], tmp_path: Path, run: Run) -> None:
+    ended = dkge("report", updated[0], tmp_path / "nights.html", "--json")
+    assert (ended.code, ended.stderr) == (0, "")
+    assert ended.json["out"] == str(tmp_path / "nights.html")
+    assert (tmp_path / "nights.html").stat().st_size == ended.json["page_bytes"]
+    assert [night["snapshot"] for night in ended.json["nights"]] == ["base", "night1"]
+    shown = run("report", updated[0], tmp_path / "other.html", "--no-answers", "--nights", "1")
+    assert (shown.code, shown.stderr) == (0, "")
+    assert shown.stdout.startswith(f"{tmp_path}/other.html: 1 nights up to 'night1', ")
+    assert "Answers that changed" not in (tmp_path / "other.html").read_text(encoding="utf-8")
+    assert "Is a directory" in error_of(run("report", updated[0], tmp_path, "--json"), 1)
+
+
+def test_a_night_says_where_its_report_is_or_why_there_is_none(
+    copy: Path, folder: Path, tmp_path: Path, run: Run
+) -> None:
+    failed = run("nightly", copy, folder / "night1.changes", "--report", tmp_path / "no" / "nights.html", "--json")
+    assert failed.code == 0
+    problem = failed.json["report_problem"]
+    assert problem.startswith("the night is done, its report is not: ")
+    assert failed.stderr == f"dkge: {problem}\n"
+    shown = run("nightly", copy, folder / "night2.changes", "--report", tmp_path / "nights.html")
+    assert (shown.code, shown.stdout.splitlines()[-1]) == (0, f"report: {tmp_path}/nights.html")
+    assert "night2" in (tmp_path / "nights.html").read_text(encoding="utf-8")
 
 
 def test_versions_by_date(updated: tuple[Path, Ended], tmp_path: Path, run: Run) -> None:

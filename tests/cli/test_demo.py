@@ -24,7 +24,7 @@ from tests.cli.running import EVALUATE_KEYS, TRAIN_KEYS, UPDATE_KEYS, dkge
 from tests.graphs import LEARN
 
 REPORT_KEYS = {
-    "folder", "base", "train", "evaluate", "nights", "arrived", "replaced", "predicted", "cost", "check", "names",
+    "folder", "base", "train", "evaluate", "nights", "arrived", "replaced", "predicted", "cost", "page", "check", "names",
     "seconds",
 }  # fmt: skip
 
@@ -38,8 +38,13 @@ def assert_whole_story(report: dict[str, Any], folder: Path) -> None:
     assert_predicted(report["predicted"], folder)
     assert report["cost"]["night_learning"] < report["cost"]["scratch_learning"]
     assert report["check"]["ok"] is True
-    last = api.log(folder / "store")["versions"][-1]
-    assert (last["kind"], last["name"]) == ("model", report["nights"][-1]["update"]["snapshot"])
+    *_, model, last = api.log(folder / "store")["versions"]
+    assert (model["kind"], model["name"]) == ("model", report["nights"][-1]["update"]["snapshot"])
+    assert last["kind"] == "names"
+    assert report["page"] == str(folder / "nights.html")
+    page = (folder / "nights.html").read_text(encoding="utf-8")
+    assert page.count("<figure") > 8
+    assert any(name in page for name in read_names(folder / "movies/names.tsv").values()), "names, not labels"
     assert json.loads((folder / "demo.json").read_text()) == report
 
 
@@ -100,6 +105,7 @@ def test_short_demo_tells_the_whole_story(tmp_path: Path, capsys: pytest.Capture
     assert f"{names[replaced['title']]} had {names[replaced['old']]} as {replaced['role']}" in " ".join(story.split())
     assert f"    dkge log {tmp_path}/store " in commands
     assert f"    dkge answer {tmp_path}/store {quote(names[replaced['title']])} {replaced['role']} --why " in commands
+    assert shown.endswith(f"\nThe nights as a page, for your browser: {tmp_path}/nights.html\n")
     assert len(shown.splitlines()) < 60
     assert max(map(len, story.splitlines())) <= 110
 
