@@ -9,15 +9,23 @@ import sys
 from pathlib import Path
 
 from benchmarks.study.cells import Ledger
+from benchmarks.study.figures import Figures, export
 from benchmarks.study.graphs import BUDGET, Study
+from benchmarks.study.page import write
 
-PARTS = ("comparison",)
+PARTS = ("comparison", "efficiency", "robustness", "sensitivity", "questions")
 QUICK_BUDGET = 1.0
 
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="python -m benchmarks.study", description="The study: see benchmarks/study")
-    made.add_argument("part", nargs="+", choices=(*PARTS, "all"), help="what to measure")
+    made.add_argument(
+        "part",
+        nargs="+",
+        choices=(*PARTS, "all", "report", "export"),
+        help="what to measure; `report` writes the page, `export` copies what is measured to benchmarks/results",
+    )
+    made.add_argument("--out", type=Path, default=Path("study.html"), help="the page (its tables: the same with .md)")
     made.add_argument("--quick", action="store_true", help="on small graphs, in seconds; its figures mean nothing")
     made.add_argument("--work", type=Path, default=Path(".bench/study"), help="folder of graphs and results (kept)")
     made.add_argument("--budget", type=float, help=f"seconds of a training ({BUDGET:g})")
@@ -31,7 +39,6 @@ def study_of(arguments: argparse.Namespace) -> Study:
     """Quick runs have a folder of their own: their results are never taken for real ones."""
     work = arguments.work / "quick" if arguments.quick else arguments.work
     budget = arguments.budget or (QUICK_BUDGET if arguments.quick else BUDGET)
-    work.mkdir(parents=True, exist_ok=True)
     return Study(work, Ledger(work / "cells"), arguments.quick, budget, arguments.seeds, arguments)
 
 
@@ -49,7 +56,14 @@ def main(words: list[str] | None = None) -> int:
     """Measure some parts; 1 if a cell failed."""
     arguments = parser().parse_args(words)
     study = study_of(arguments)
+    study.work.mkdir(parents=True, exist_ok=True)
     for part in PARTS if "all" in arguments.part else arguments.part:
+        if part == "report":
+            write(Figures.of(study.work), arguments.out)
+            continue
+        if part == "export":
+            export(study.work)
+            continue
         study.ledger.command = command_of(part, arguments)
         importlib.import_module(f"benchmarks.study.{part}").run(study)
     for cell in study.ledger.failed:
