@@ -13,7 +13,7 @@ from benchmarks.study.figures import Figures, export
 from benchmarks.study.graphs import BUDGET, Study
 from benchmarks.study.page import write
 
-PARTS = ("comparison", "efficiency", "robustness", "sensitivity", "questions")
+PARTS = ("comparison", "efficiency", "robustness", "sensitivity", "questions", "scale", "debian", "from_text")
 QUICK_BUDGET = 1.0
 
 
@@ -32,6 +32,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--seeds", type=int, default=1, help="how many: 1, 2, ...")
     made.add_argument("--data", choices=("yago", "movies"), help="one data set of the comparison alone")
     made.add_argument("--systems", nargs="+", metavar="NAME", help="some systems of the comparison alone")
+    made.add_argument("--debian", type=Path, nargs=2, metavar=("OLD", "NEW"), help="Packages files of two releases")
     return made
 
 
@@ -57,7 +58,9 @@ def main(words: list[str] | None = None) -> int:
     arguments = parser().parse_args(words)
     study = study_of(arguments)
     study.work.mkdir(parents=True, exist_ok=True)
-    for part in PARTS if "all" in arguments.part else arguments.part:
+    # Debian's releases are not here by themselves: `all` leaves them out unless they are given.
+    every = [part for part in PARTS if part != "debian" or arguments.debian or arguments.quick]
+    for part in every if "all" in arguments.part else arguments.part:
         if part == "report":
             write(Figures.of(study.work), arguments.out)
             continue
