@@ -40,7 +40,9 @@ def study_of(arguments: argparse.Namespace) -> Study:
     """Quick runs have a folder of their own: their results are never taken for real ones."""
     work = arguments.work / "quick" if arguments.quick else arguments.work
     budget = arguments.budget or (QUICK_BUDGET if arguments.quick else BUDGET)
-    return Study(work, Ledger(work / "cells"), arguments.quick, budget, arguments.seeds, arguments)
+    # A part may run cells of another one: each cell names the command of its own.
+    ledger = Ledger(work / "cells", lambda part: command_of(part, arguments))
+    return Study(work, ledger, arguments.quick, budget, arguments.seeds, arguments)
 
 
 def command_of(part: str, arguments: argparse.Namespace) -> str:
@@ -67,7 +69,6 @@ def main(words: list[str] | None = None) -> int:
         if part == "export":
             export(study.work)
             continue
-        study.ledger.command = command_of(part, arguments)
         importlib.import_module(f"benchmarks.study.{part}").run(study)
     for cell in study.ledger.failed:
         print(f"failed: {cell.part}: {cell.name}; run it again to try again", file=sys.stderr)

@@ -45,9 +45,9 @@ class Cell:
 
 
 class Ledger:
-    """The results in a folder. `command` is what a reader types to get them again."""
+    """The results in a folder. `command` says, of a part, what a reader types to get its results again."""
 
-    def __init__(self, folder: Path, command: str = "") -> None:
+    def __init__(self, folder: Path, command: Callable[[str], str] = "python -m benchmarks.study {}".format) -> None:
         self.folder, self.command = folder, command
         self.failed: list[Cell] = []
 
@@ -102,7 +102,7 @@ class Ledger:
     def _envelope(self, cell: Cell) -> Result:
         facts = machine()
         facts["versions"] = facts["versions"] | _versions()
-        return {"cell": asdict(cell), "command": self.command, "machine": facts, "seed": cell.seed}
+        return {"cell": asdict(cell), "command": self.command(cell.part), "machine": facts, "seed": cell.seed}
 
     def _write(self, path: Path, envelope: Result, began: float) -> None:
         content = portable({

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from html import escape
 from pathlib import Path
 
@@ -13,14 +14,15 @@ STYLE = """
   --one: #5b7fa6; --two: #c9602b; --three: #4f8f5b; --four: #8a63a8; --five: #a58a2e; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e4e7ea; --paper: #16191c; --faint: #3a4046; --head: #22272c;
   --one: #86aad2; --two: #ec8f5c; --three: #7fc08c; --four: #b894d6; --five: #d4b95c; } }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 1100px;
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 1400px;
   margin: 0 auto; padding: 1rem; }
 h1 { font-size: 1.7rem; } h2 { margin-top: 3rem; border-bottom: 1px solid var(--faint); } h3 { font-size: 1rem; }
 nav a { margin-right: 1rem; } a { color: var(--one); }
 figure { margin: 1.5rem 0; } figcaption, .small { font-size: .85rem; opacity: .8; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums;
   font-size: .85rem; }
-th, td { padding: .2rem .5rem; border-bottom: 1px solid var(--faint); text-align: right; white-space: nowrap; }
+p, li { max-width: 60rem; }
+th, td { padding: .2rem .4rem; border-bottom: 1px solid var(--faint); text-align: right; white-space: nowrap; }
 th { background: var(--head); white-space: normal; vertical-align: bottom; }
 th:first-child, td.text { text-align: left; }
 pre { background: var(--head); padding: .5rem; overflow-x: auto; }
@@ -45,19 +47,30 @@ def html_page(figures: Figures) -> str:
         "<!doctype html><html lang=en><head><meta charset=utf-8>"
         '<meta name=viewport content="width=device-width, initial-scale=1"><link rel=icon href="data:,">'
         f"<title>The study</title><style>{STYLE}</style></head><body><h1>The study</h1>"
-        f"<p>{escape(INTRODUCTION)}</p><nav>{links}</nav>{body}{_failed(figures)}</body></html>\n"
+        f"<p>{escape(INTRODUCTION)}</p>{_quick(figures)}<nav>{links}</nav>{body}{_failed(figures)}</body></html>\n"
     )
+
+
+def _quick(figures: Figures) -> str:
+    if not any("--quick" in one["command"] for one in figures.done):
+        return ""
+    return "<p><b>A quick run on one small graph that stands for all: its figures mean nothing.</b></p>"
 
 
 def _section(figures: Figures, section: Section) -> str:
     says = "".join(f"<li>{escape(sentence)}</li>" for sentence in section.says)
     machine = figures.machine(section.part)
     return (
-        f"<section id={section.part}><h2>{escape(section.title)}</h2><p>{escape(section.about)}</p>"
+        f"<section id={section.part}><h2>{escape(section.title)}</h2><p>{_code(section.about)}</p>"
         f"<pre>{escape(figures.command(section.part))}</pre>"
         + (f"<p class=small>{escape(machine)}</p>" if machine else "")
         + f"<ul>{says}</ul>{''.join(section.plots)}{''.join(table.html() for table in section.tables)}</section>"
     )
+
+
+def _code(text: str) -> str:
+    """Words between backticks as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
 def _failed(figures: Figures) -> str:

@@ -110,7 +110,7 @@ def lines(title: str, series: dict[str, Points], x_label: str, y_label: str) -> 
     series = {name: points for name, points in series.items() if points}
     if not series:
         return ""
-    left, top, width, height = 60, 30, 520, 240
+    left, top, width, height = 60, 54, 520, 240
     every = [point for points in series.values() for point in points]
     x_low, x_high = min(x for x, _ in every), max(x for x, _ in every)
     y_high = max(y for _, y in every) * 1.08 or 1.0
@@ -128,7 +128,7 @@ def lines(title: str, series: dict[str, Points], x_label: str, y_label: str) -> 
     for x in sorted({x_low, (x_low + x_high) / 2, x_high}):
         parts.append(f'<text x="{place(x, 0)[0]:.1f}" y="{top + height + 18}" text-anchor="middle">{x:g}</text>')
     parts.append(f'<text x="{left + width / 2}" y="{top + height + 38}" text-anchor="middle">{escape(x_label)}</text>')
-    parts.append(f'<text x="{left}" y="{top - 8}" text-anchor="start">{escape(y_label)}</text>')
+    parts.append(f'<text x="{left}" y="{top - 10}" text-anchor="start">{escape(y_label)}</text>')
     for number, (name, points) in enumerate(series.items()):
         colour = SERIES[number % len(SERIES)]
         dash = ' stroke-dasharray="5 3"' if number >= len(SERIES) else ""

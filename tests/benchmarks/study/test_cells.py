@@ -15,12 +15,12 @@ Shown = pytest.CaptureFixture[str]
 
 
 def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
-    ledger, calls = Ledger(tmp_path, "python -m benchmarks.study comparison"), []
+    ledger, calls = Ledger(tmp_path, "python -m benchmarks.study {} --seeds 2".format), []
     for _ in range(2):
         assert ledger.run(CELL, lambda: calls.append(1) or {"mrr": 0.5}) == {"mrr": 0.5}
     assert len(calls) == 1
     (envelope,) = Ledger(tmp_path).all("comparison")
-    assert envelope["command"] == "python -m benchmarks.study comparison"
+    assert envelope["command"] == "python -m benchmarks.study comparison --seeds 2"
     assert envelope["cell"]["setting"] == "margin 5"
     assert envelope["seconds"] >= 0
     assert envelope["machine"]["versions"]["torch"]
