@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed-dev
 RUNTIME := $(VENV)/.installed
 
-.PHONY: help install demo test check check-all interpreted bench clean
+.PHONY: help install demo test check check-all interpreted bench study clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -47,6 +47,12 @@ interpreted: $(INSTALLED)  ## kernel tests with compilation off: bounds and type
 
 bench: $(INSTALLED)  ## measure; writes benchmarks/results
 	$(BIN)/python -m benchmarks.run_all
+
+# Hours; the same command goes on where it was stopped. PyKEEN is no dependency of anything else.
+study: $(INSTALLED)  ## measure the study beside the published one (DKGE_DATA), and write study.html
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt pykeen
+	$(BIN)/python -m benchmarks.study all
+	$(BIN)/python -m benchmarks.study report
 
 clean:  ## remove what was installed and compiled
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info

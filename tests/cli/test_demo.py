@@ -24,8 +24,8 @@ from tests.cli.running import EVALUATE_KEYS, TRAIN_KEYS, UPDATE_KEYS, dkge
 from tests.graphs import LEARN
 
 REPORT_KEYS = {
-    "folder", "base", "train", "evaluate", "nights", "arrived", "replaced", "predicted", "cost", "page", "check", "names",
-    "seconds",
+    "folder", "base", "train", "evaluate", "nights", "arrived", "replaced", "predicted", "cost", "page", "check",
+    "names", "seconds",
 }  # fmt: skip
 
 
@@ -38,13 +38,12 @@ def assert_whole_story(report: dict[str, Any], folder: Path) -> None:
     assert_predicted(report["predicted"], folder)
     assert report["cost"]["night_learning"] < report["cost"]["scratch_learning"]
     assert report["check"]["ok"] is True
-    *_, model, last = api.log(folder / "store")["versions"]
-    assert (model["kind"], model["name"]) == ("model", report["nights"][-1]["update"]["snapshot"])
-    assert last["kind"] == "names"
+    last = api.log(folder / "store")["versions"][-1]
+    assert (last["kind"], last["name"]) == ("model", report["nights"][-1]["update"]["snapshot"])
     assert report["page"] == str(folder / "nights.html")
     page = (folder / "nights.html").read_text(encoding="utf-8")
     assert page.count("<figure") > 8
-    assert any(name in page for name in read_names(folder / "movies/names.tsv").values()), "names, not labels"
+    assert any(name in page for name in report["names"].values()), "names, not labels"
     assert json.loads((folder / "demo.json").read_text()) == report
 
 

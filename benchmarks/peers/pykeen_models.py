@@ -1,0 +1,209 @@
+"""TransE, ComplEx, ConvE and RotatE by PyKEEN, with its own training loops, stopped by our clock and our validation.
+
+PyKEEN is no dependency of the package: `pip install --constraint constraints.txt pykeen`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.peers.protocol import FitReport, Graph, OutOfBudgetError, Watch
+from benchmarks.peers.ranking import validation_hits
+from dkge_dist.types import Array, DkgeError
+
+INSTALL = "PyKEEN is not installed: pip install --constraint constraints.txt pykeen"
+TRIPLES_AT_ONCE = 2000
+"""Of a batch with sampled negatives. PyKEEN's optimizers go over whole tables, so that small batches cost too much."""
+LABELS_AT_ONCE = 25_000_000
+"""Of a batch in which all entities compete: 100 MB."""
+NUMBERS_AT_ONCE = 30_000_000
+"""Of a block of scores while it is computed, times the dimension for distances: 120 MB."""
+FOREVER = 1_000_000
+
+
+@dataclass(frozen=True)
+class PykeenSettings:
+    """A model and how it is trained. `negatives` of each triple; 0: all entities compete (1-N scoring)."""
+
+    model: str
+    rate: float
+    negatives: int
+    loss: str
+    optimizer: str = "Adam"
+    model_kwargs: dict[str, Any] = field(default_factory=dict)
+    loss_kwargs: dict[str, Any] = field(default_factory=dict)
+    label_smoothing: float = 0.0
+    inverse: bool = False
+
+
+class PykeenPeer:
+    """One model of PyKEEN over the entities alive, numbered from 0 on."""
+
+    def __init__(self, settings: PykeenSettings, seed: int = 0) -> None:
+        try:
+            import pykeen.models  # noqa: F401
+        except ImportError:
+            raise DkgeError(INSTALL) from None
+        self.settings, self.seed = settings, seed
+        self._model: Any = None
+        self._candidates: Array = np.empty(0)
+
+    def fit(self, graph: Graph, budget: float) -> FitReport:
+        """Until the budget is used up, or validation gets no better; the best model is kept."""
+        from pykeen.models import model_resolver
+        from pykeen.training import LCWATrainingLoop, SLCWATrainingLoop
+        from pykeen.triples import CoreTriplesFactory
+
+        logging.getLogger("pykeen").setLevel(logging.ERROR)
+        for set_seed in (random.seed, np.random.seed, torch.manual_seed):
+            set_seed(self.seed)
+        how, self._candidates = self.settings, graph.candidates
+        head, tail = (np.searchsorted(graph.candidates, rows) for rows in (graph.train.head, graph.train.tail))
+        mapped = torch.from_numpy(np.stack([head, graph.train.relation, tail], 1).astype(np.int64))
+        factory = CoreTriplesFactory(
+            mapped, graph.candidates.shape[0], graph.relation_rows, create_inverse_triples=how.inverse
+        )
+        self._model = model = model_resolver.make(
+            how.model,
+            triples_factory=factory,
+            loss=how.loss,
+            loss_kwargs=how.loss_kwargs,
+            random_seed=self.seed,
+            **how.model_kwargs,
+        )
+        optimizer = getattr(torch.optim, how.optimizer)(model.parameters(), lr=how.rate)
+        # A small graph has batches too.
+        batch = max(8, min(TRIPLES_AT_ONCE, graph.train.count // 20))
+        if how.negatives:
+            loop = SLCWATrainingLoop(
+                model=model, triples_factory=factory, optimizer=optimizer, negative_sampler="bernoulli",
+                negative_sampler_kwargs={"num_negs_per_pos": how.negatives},
+            )  # fmt: skip
+        else:
+            batch = max(8, min(batch, LABELS_AT_ONCE // graph.candidates.shape[0]))
+            loop = LCWATrainingLoop(model=model, triples_factory=factory, optimizer=optimizer)
+        best: dict[str, torch.Tensor] = {}
+
+        def keep() -> None:
+            best.update({name: value.detach().clone() for name, value in model.state_dict().items()})
+
+        watch = Watch(budget, lambda: self._validate(graph), keep)
+        with contextlib.suppress(OutOfBudgetError):
+            loop.train(
+                factory, num_epochs=FOREVER, batch_size=batch, use_tqdm=False, num_workers=0, pin_memory=False,
+                label_smoothing=how.label_smoothing, callbacks=[_clock_of(watch)],
+            )  # fmt: skip
+        report = watch.end()
+        model.load_state_dict(best)
+        model.eval()
+        report.facts = {"batch": batch, "parameters": sum(p.numel() for p in model.parameters())}
+        return report
+
+    def _validate(self, graph: Graph) -> float:
+        self._model.eval()
+        found = validation_hits(self, graph, self.seed)
+        self._model.train()
+        return found
+
+    def scores(self, entity_Q: Array, relation_Q: Array, asks_tail: bool) -> Array:
+        """All candidates of each question, by PyKEEN's own scores, a few questions at a time."""
+        entity = np.searchsorted(self._candidates, entity_Q)
+        count = self._candidates.shape[0]
+        wide = 2 * self.settings.model_kwargs.get("embedding_dim", 200) if self.settings.model in DISTANCES else 1
+        step = max(1, NUMBERS_AT_ONCE // (wide * count))
+        score_QC = np.empty((entity_Q.shape[0], count), np.float32)
+        with torch.inference_mode():
+            for begin in range(0, entity_Q.shape[0], step):
+                pair = np.stack([entity[begin : begin + step], relation_Q[begin : begin + step]], 1)
+                asked = torch.from_numpy(pair if asks_tail else pair[:, ::-1].copy()).long()
+                found = self._model.predict_t(asked) if asks_tail else self._model.predict_h(asked)
+                score_QC[begin : begin + step] = found.numpy()
+        return score_QC
+
+
+DISTANCES = ("TransE", "RotatE")
+"""Models whose scores of all candidates take memory times the dimension."""
+
+
+def _clock_of(watch: Watch) -> Any:
+    """A callback that ends a training of PyKEEN when the watch says so."""
+    from pykeen.training.callbacks import TrainingCallback
+
+    class Clock(TrainingCallback):
+        """Counts batches; PyKEEN numbers epochs only."""
+
+        counted = itertools.count(1)
+        of_epoch = 0
+
+        def post_batch(self, epoch: int, batch: Any, **kwargs: Any) -> None:
+            done = next(self.counted)
+            epochs = done / self.of_epoch if self.of_epoch else 0.0
+            if watch.after_batch(epochs):
+                raise OutOfBudgetError
+
+        def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:
+            if not self.of_epoch:
+                self.of_epoch = next(self.counted) - 1
+                self.counted = itertools.count(self.of_epoch + 1)
+
+    return Clock()
+
+
+def _transe(margin: float, rate: float, norm: int) -> PykeenSettings:
+    model = {"embedding_dim": 100, "scoring_fct_norm": norm}
+    return PykeenSettings("TransE", rate, 1, "MarginRankingLoss", "Adam", model, {"margin": margin})
+
+
+def _complex(rate: float, negatives: int, optimizer: str) -> PykeenSettings:
+    loss = "SoftplusLoss" if negatives else "CrossEntropyLoss"
+    return PykeenSettings("ComplEx", rate, negatives, loss, optimizer, {"embedding_dim": 100}, inverse=not negatives)
+
+
+def _conve(rate: float, dropout: float) -> PykeenSettings:
+    model = {
+        "embedding_dim": 200, "input_dropout": dropout, "feature_map_dropout": dropout, "output_dropout": dropout + 0.1
+    }  # fmt: skip
+    return PykeenSettings("ConvE", rate, 0, "BCEWithLogitsLoss", "Adam", model, {}, 0.1, True)
+
+
+def _rotate(margin: float, temperature: float, rate: float) -> PykeenSettings:
+    loss = {"margin": margin, "adversarial_temperature": temperature}
+    return PykeenSettings("RotatE", rate, 32, "NSSALoss", "Adam", {"embedding_dim": 100}, loss)
+
+
+GRIDS: dict[str, dict[str, PykeenSettings]] = {
+    "TransE": {
+        "L1, margin 5, rate .01": _transe(5.0, 0.01, 1),
+        "L1, margin 5, rate .001": _transe(5.0, 0.001, 1),
+        "L1, margin 2, rate .01": _transe(2.0, 0.01, 1),
+        "L2, margin 1, rate .01": _transe(1.0, 0.01, 2),
+    },
+    "ComplEx": {
+        "10 negatives, Adagrad .1": _complex(0.1, 10, "Adagrad"),
+        "10 negatives, Adam .003": _complex(0.003, 10, "Adam"),
+        "all entities, Adagrad .1": _complex(0.1, 0, "Adagrad"),
+        "all entities, Adam .003": _complex(0.003, 0, "Adam"),
+    },
+    "ConvE": {
+        "dropout .2, rate .001": _conve(0.001, 0.2),
+        "dropout .2, rate .003": _conve(0.003, 0.2),
+        "dropout .1, rate .001": _conve(0.001, 0.1),
+        "dropout .1, rate .003": _conve(0.003, 0.1),
+    },
+    "RotatE": {
+        "margin 9, temperature 1, rate .01": _rotate(9.0, 1.0, 0.01),
+        "margin 9, temperature .5, rate .01": _rotate(9.0, 0.5, 0.01),
+        "margin 5, temperature 1, rate .01": _rotate(5.0, 1.0, 0.01),
+        "margin 9, temperature 1, rate .002": _rotate(9.0, 1.0, 0.002),
+    },
+}
+"""Four settings of each, from the published grids (loss, margin, rate, norm, temperature, dropout, negatives). The
+dimension is 100, the best published one of DKGE, and 200 for ConvE, whose picture of 10 × 20 is published."""

@@ -1,0 +1,43 @@
+"""PyKEEN's models on a graph whose answers follow; skipped where PyKEEN is not installed, but not the message."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+
+import numpy as np
+import pytest
+
+from benchmarks.peers.pykeen_models import GRIDS, PykeenPeer
+from benchmarks.peers.ranking import filters_of, rank_scores
+from dkge_dist.evaluation.link_prediction import metrics
+from dkge_dist.types import DkgeError
+from tests.benchmarks.peers.graphs import graph_with, teams
+
+pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.filterwarnings("ignore")]
+HAS_PYKEEN = importlib.util.find_spec("pykeen") is not None
+
+
+def test_without_pykeen_the_message_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pykeen", None)
+    with pytest.raises(DkgeError, match=r"pip install --constraint constraints\.txt pykeen"):
+        PykeenPeer(next(iter(GRIDS["TransE"].values())))
+
+
+@pytest.mark.skipif(not HAS_PYKEEN, reason="PyKEEN is not installed")
+@pytest.mark.parametrize("name", GRIDS)
+def test_train_is_recalled(name: str) -> None:
+    train, held_out = teams(6, 6)
+    graph = graph_with(train, held_out)
+    # Row 3 died: the model numbers its entities otherwise than the store does.
+    alive = (train.head != 3) & (train.tail != 3)
+    known = train.take(alive)
+    graph = graph._replace(train=known, valid=known, candidates=np.delete(graph.candidates, 3))
+    system = PykeenPeer(list(GRIDS[name].values())[-1 if name == "ComplEx" else 0], 1)
+    report = system.fit(graph, 8.0)
+    assert report.valid_hits_at_10 is not None
+    assert report.stopped_by in ("budget", "patience")
+    assert report.epochs > 1
+    ranks = rank_scores(system, graph, known, {"": filters_of(graph, known, "paper")})[""]
+    assert metrics(ranks.both)["hits@10"] == pytest.approx(report.valid_hits_at_10), "what was kept is the best"
+    assert metrics(ranks.both)["hits@10"] > 0.6, "by chance .2"
