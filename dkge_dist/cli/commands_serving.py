@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from dkge_dist.cli.options import LogJson, ModelVersion, StoreLocation
+from dkge_dist.cli.options import Json, LogJson, ModelVersion, StoreLocation
+from dkge_dist.cli.output import emit
 from dkge_dist.types import UsageError
 
 
@@ -36,6 +38,7 @@ def serve(
         typer.Option(min=0, help="Requests a second and address; 0: any. Default: any on loopback, else 50."),
     ] = None,
     log_json: LogJson = None,
+    as_json: Json = False,
 ) -> None:
     """Answer over HTTP: an API, a page to explore, metrics. Follows new versions by itself; Ctrl-C ends it."""
     try:
@@ -45,12 +48,17 @@ def serve(
         if error.name not in ("fastapi", "starlette", "uvicorn"):
             raise
         raise UsageError("dkge serve needs more: pip install 'dkge_dist[serve]'") from None
-    run(
-        ServeOptions(
-            store, version, host, port, workers, threads, poll, open_versions, max_k, max_batch, max_body_kb,
-            max_seconds, rate, _text(token_file), _text(log_json),
-        )
+    options = ServeOptions(
+        store, version, host, port, workers, threads, poll, open_versions, max_k, max_batch, max_body_kb, max_seconds,
+        rate, _text(token_file), _text(log_json),
     )  # fmt: skip
+
+    def listens(report: dict[str, Any]) -> None:
+        emit(report, as_json, lambda report: None)
+        sys.stdout.flush()  # A pipe is told at once where to ask.
+        print(f"dkge serve: {report['url']} (Ctrl-C ends it)", file=sys.stderr, flush=True)
+
+    run(options, listens)
 
 
 def _text(path: Path | None) -> str | None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 
+from dkge_dist.jobs.report import Report
 from dkge_dist.serving.app import create_app
 from dkge_dist.serving.completion import cache_folder
 from dkge_dist.serving.guards import App
@@ -50,15 +51,18 @@ def app_of_environment() -> App:
     return app_of(ServeOptions.from_json(os.environ[OPTIONS]))
 
 
-def serve(options: ServeOptions) -> None:
-    """Answer until SIGINT or SIGTERM; requests under way are answered before it ends."""
+def serve(options: ServeOptions, listens: Callable[[Report], None]) -> None:
+    """Answer until SIGINT or SIGTERM; requests under way are answered before it ends.
+
+    `listens` is told where, once a client may connect.
+    """
     options = options.checked()
     # Before anything listens: a store that cannot be asked is an error of the command.
-    Store.open(options.store).find_model(options.version)
+    model = Store.open(options.store).find_model(options.version)
     with _listening(options) as listening:
         host, port = listening.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
-        print(f"dkge serve: http://{shown}:{port}/ (Ctrl-C ends it)", file=sys.stderr, flush=True)
+        listens({"url": f"http://{shown}:{port}/", "version": model.version, "workers": options.workers})
         if options.workers == 1:
             _run(uvicorn.Config(app_of(options), **_settings()), [listening])
         else:

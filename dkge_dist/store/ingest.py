@@ -18,6 +18,7 @@ from dkge_dist.graph.holdout import HeldOut
 from dkge_dist.graph.snapshot import Base, Snapshot
 from dkge_dist.graph.source_diff import diff_of_changes, diff_of_snapshot, diff_of_splits
 from dkge_dist.graph.sources.base import Rejects, Source, SourceError
+from dkge_dist.store.aliases import read_alias
 from dkge_dist.store.guards import (
     Draft,
     Misspellings,
@@ -220,6 +221,8 @@ def _already_there(
     """The snapshot that makes this ingest a repetition, if there is one."""
     if name is None:
         return before if before is not None and before.snapshot.content == content else None
+    if read_alias(store.storage, name) is not None:
+        raise UsageError(f"{store}: the name {name!r} is taken by an alias; `dkge alias {store}` lists them")
     taken = store.snapshot_named(name)
     if taken is not None and taken.snapshot.content != content:
         raise UsageError(f"{store}: the name {name!r} is taken by version {taken.version}, which holds other triples")
@@ -228,7 +231,11 @@ def _already_there(
 
 def _free_name(store: Store, wanted: str, version: int) -> str:
     numbered = (f"{wanted}-{number}" for number in itertools.count(version))
-    return next(name for name in itertools.chain([wanted], numbered) if store.snapshot_named(name) is None)
+
+    def is_free(name: str) -> bool:
+        return store.snapshot_named(name) is None and read_alias(store.storage, name) is None
+
+    return next(filter(is_free, itertools.chain([wanted], numbered)))
 
 
 def _save_snapshot(

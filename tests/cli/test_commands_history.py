@@ -131,3 +131,15 @@ def test_gc_clears_old_versions(updated: tuple[Path, Ended], tmp_path: Path, run
     assert run("gc", store, "--keep", "0", "--json").code == 2
     assert run("log", store).code == 0
     assert head(store).kind == "gc"
+
+
+def test_aliases(copy: Path, run: Run) -> None:
+    assert run("alias", copy).stdout == "no aliases\n"
+    assert run("alias", copy, "production", "2").stdout == "production  version 2\n"
+    assert run("alias", copy, "--json").json == {"aliases": {"production": 2}}
+    assert run("similar", copy, "e1", "--as-of", "production", "--json").json["version"] == 2
+    assert run("alias", copy, "production", "--remove", "--json").json == {"aliases": {}}
+    for words in (("production", "--remove"), ("production",), ("2", "2"), ("--remove",)):
+        ended = run("alias", copy, *words, "--json")
+        assert ended.code == 2 and "alias" in ended.json["error"]
+    assert run("alias", copy, "production", "9", "--json").code == 1

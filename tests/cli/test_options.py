@@ -22,7 +22,7 @@ SHARED = ("as_json", "config", "valid", "test", "force", "max_bad_lines", "onto"
 
 
 def test_every_command_takes_json() -> None:
-    assert len(COMMANDS) == 18
+    assert len(COMMANDS) == 20
     assert all(parameters["as_json"].opts == ["--json"] for parameters in COMMANDS.values())
 
 

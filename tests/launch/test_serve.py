@@ -52,6 +52,7 @@ def test_the_manifest_is_valid(service: dict[str, Any]) -> None:
         kubernetes_validate.validate(pod, kubernetes_validate.latest_version(), strict=True)
 
 
+@pytest.mark.filterwarnings("ignore:Using extra keyword arguments on `Field`")  # Ray's own schema does.
 def test_ray_serve_accepts_its_configuration(service: dict[str, Any]) -> None:
     from ray.serve.schema import ServeDeploySchema
 

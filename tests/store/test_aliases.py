@@ -60,6 +60,14 @@ def test_versions_that_are_refused(model: Path) -> None:
         api.alias(model, remove=True)
 
 
+def test_a_snapshot_gets_no_name_of_an_alias(model: Path, tmp_path: Path) -> None:
+    api.alias(model, "production", 2)
+    night = write_changes(tmp_path / "production.changes", [("new", "r", "other")], [])
+    with pytest.raises(UsageError, match="'production' is taken by an alias"):
+        api.ingest(model, night, name="production")
+    assert api.ingest(model, night)["name"] == "production-3"
+
+
 def test_a_damaged_one_is_told(model: Path) -> None:
     api.alias(model, "production", 2)
     (model / "aliases" / "production.json").write_text('{"version": "2"}')
