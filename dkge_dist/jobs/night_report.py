@@ -44,10 +44,10 @@ COUNTED = (
     "affected_entities", "affected_relations", "trained_triples", "epochs", "shards_touched", "shards_total",
     "bytes_pulled", "bytes_pushed",
 )  # fmt: skip
-QUESTIONS = 40
-"""Asked at most about the last night."""
-COMPARED_ROWS = 20_000_000
-"""Entities that all questions of one model are compared with at most: a few seconds."""
+QUESTIONS, FEWEST_QUESTIONS = 40, 3
+"""Asked about the last night, at most and at least."""
+COMPARED_ROWS = 10_000_000
+"""Entities that all questions of one model are compared with at most. A graph of 3 million is asked three."""
 EXAMPLES = 12
 """Changed answers that are shown."""
 KEEPS = (2, 10, 30, 100)
@@ -310,7 +310,7 @@ def _asked_about(store: Store, runtime: Runtime, head: Manifest) -> Report:
     from dkge_dist.jobs.changed_answers import End, changed_answers
 
     ends = [End(str(model.version), store.snapshot_manifest(model.model.snapshot)) for model in (before, after)]
-    questions = min(QUESTIONS, max(1, COMPARED_ROWS // max(1, ends[1].manifest.snapshot.entities)))
+    questions = min(QUESTIONS, max(FEWEST_QUESTIONS, COMPARED_ROWS // max(1, ends[1].manifest.snapshot.entities)))
     change = store.diff(ends[0].manifest, ends[1].manifest)
     found = changed_answers(store, runtime, (ends[0], ends[1]), change, questions, questions)
     # First those that got another best answer: the others only changed places behind it.
