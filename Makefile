@@ -50,9 +50,8 @@ bench: $(INSTALLED)  ## measure; writes benchmarks/results
 
 # Hours; the same command goes on where it was stopped. PyKEEN is no dependency of anything else.
 study: $(INSTALLED)  ## measure the study beside the published one (DKGE_DATA), and write study.html
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt pykeen
-	$(BIN)/python -m benchmarks.study all
-	$(BIN)/python -m benchmarks.study report
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[study]'
+	$(BIN)/python -m benchmarks.study all report
 
 clean:  ## remove what was installed and compiled
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build *.egg-info

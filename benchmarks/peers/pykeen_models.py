@@ -175,6 +175,7 @@ def _conve(rate: float, dropout: float) -> PykeenSettings:
 
 
 def _rotate(margin: float, temperature: float, rate: float) -> PykeenSettings:
+    # PyKEEN measures RotatE in L2, where distances, and so the margins that fit, are smaller than in L1.
     loss = {"margin": margin, "adversarial_temperature": temperature}
     return PykeenSettings("RotatE", rate, 32, "NSSALoss", "Adam", {"embedding_dim": 100}, loss)
 
@@ -199,10 +200,10 @@ GRIDS: dict[str, dict[str, PykeenSettings]] = {
         "dropout .1, rate .003": _conve(0.003, 0.1),
     },
     "RotatE": {
-        "margin 9, temperature 1, rate .01": _rotate(9.0, 1.0, 0.01),
-        "margin 9, temperature .5, rate .01": _rotate(9.0, 0.5, 0.01),
-        "margin 5, temperature 1, rate .01": _rotate(5.0, 1.0, 0.01),
-        "margin 9, temperature 1, rate .002": _rotate(9.0, 1.0, 0.002),
+        "margin 6, temperature 1, rate .01": _rotate(6.0, 1.0, 0.01),
+        "margin 6, temperature .5, rate .01": _rotate(6.0, 0.5, 0.01),
+        "margin 3, temperature 1, rate .01": _rotate(3.0, 1.0, 0.01),
+        "margin 6, temperature 1, rate .003": _rotate(6.0, 1.0, 0.003),
     },
 }
 """Four settings of each, from the published grids (loss, margin, rate, norm, temperature, dropout, negatives). The

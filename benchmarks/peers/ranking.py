@@ -21,6 +21,8 @@ SCORES_AT_ONCE = 16_000_000
 """Numbers of a block of scores: 64 MB."""
 VALIDATED = 500
 """Validation triples that a training is stopped by, a sample."""
+SCORES_TO_VALIDATE = 100_000_000
+"""On a large graph they are fewer: a validation has so many scores at most."""
 
 Filters = tuple[FilteredCandidates, FilteredCandidates]
 
@@ -89,7 +91,8 @@ def validation_hits(peer: Peer, graph: Graph, seed: int = 0) -> float:
     if not graph.valid.count:
         return 0.0
     rng = np.random.default_rng(seed)
-    chosen = rng.choice(graph.valid.count, min(VALIDATED, graph.valid.count), replace=False)
+    affordable = max(50, SCORES_TO_VALIDATE // (2 * graph.candidates.shape[0]))
+    chosen = rng.choice(graph.valid.count, min(VALIDATED, affordable, graph.valid.count), replace=False)
     triples = graph.valid.take(np.sort(chosen))
     ranks = rank_scores(peer, graph, triples, {"paper": filters_of(graph, triples, "paper")})["paper"]
     return metrics(ranks.both)["hits@10"]

@@ -62,7 +62,7 @@ def main(words: list[str] | None = None) -> int:
     study.work.mkdir(parents=True, exist_ok=True)
     # Debian's releases are not here by themselves: `all` leaves them out unless they are given.
     every = [part for part in PARTS if part != "debian" or arguments.debian or arguments.quick]
-    for part in every if "all" in arguments.part else arguments.part:
+    for part in [name for given in arguments.part for name in (every if given == "all" else [given])]:
         if part == "report":
             write(Figures.of(study.work), arguments.out)
             continue

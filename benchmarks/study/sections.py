@@ -232,12 +232,19 @@ def _how_much_faster(data: str, snapshot: str, seconds: dict[str, float]) -> lis
         times = static[fastest] / mine
         verdict = "as hoped" if times >= 20 else "less than the 20 times hoped for"
         says.append(
-            f"{data}, {snapshot}: a night of ours takes {mine:.1f} s, {times:.0f} times faster than {fastest} learnt "
+            f"{data}, {snapshot}: a night of ours takes {mine:.1f} s, {_times(times)} than {fastest} learnt "
             f"anew to its best, the fastest static system ({verdict})."
         )
     if "puTransE, online" in seconds:
-        says.append(f"{data}, {snapshot}: {seconds['puTransE, online'] / mine:.0f} times faster than puTransE online.")
+        says.append(f"{data}, {snapshot}: {_times(seconds['puTransE, online'] / mine)} than puTransE online.")
     return says
+
+
+def _times(ratio: float) -> str:
+    """A ratio of seconds in words, also where we are slower."""
+    if ratio < 1:
+        return f"{1 / ratio:.1f} times slower"
+    return f"{ratio:.0f} times faster" if ratio >= 10 else f"{ratio:.1f} times faster"
 
 
 def robustness(figures: Figures) -> Section:

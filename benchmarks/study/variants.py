@@ -34,8 +34,8 @@ RATIO, ORDER, NORM, ADAM = "global Bernoulli ratio", "fixed batch order", "L2", 
 LAST_PASS = "vectors of the last pass"
 DIFFERENCES = (START, NORM, CAP, PADDING, RATIO, ORDER, LAST_PASS, OWN, ADAM)
 """What the authors' code does otherwise than the text. Start values: Xavier over the whole table for `^k`, standard
-normal for `^c`, ±1/√d for W, 0 to 1 for attention and gates. The last one is in a comment of the code, beside SGD, and
-in no text."""
+normal for `^c`, ±1/√d for W, 0 to 1 for attention and gates. Adam is what the code runs, with SGD in a comment beside
+it; no text has it."""
 CHUNK = 4096
 FOREVER = 1_000_000
 
