@@ -104,8 +104,9 @@ class Guard:
         sent = _Sent(send)
         try:
             self._admit(scope)
-            async with asyncio.timeout(self._options.seconds):
-                body = await self._body(scope, receive)
+            until = asyncio.get_running_loop().time() + self._options.seconds
+            body = await self._body(scope, receive, until)
+            async with asyncio.timeout_at(until):
                 await self._app(scope, body, sent)
         except _RefusedError as error:
             await sent.error(error.status, str(error), error.headers)
@@ -136,8 +137,15 @@ class Guard:
             asks = [(b"www-authenticate", b'Basic realm="dkge", charset="UTF-8"')]
             raise _RefusedError(401, "a token is needed: `Authorization: Bearer TOKEN`, or as a password", asks)
 
-    async def _body(self, scope: Scope, receive: Receive) -> Receive:
-        """The body of a request, all of it or none."""
+    async def _body(self, scope: Scope, receive: Receive, until: float) -> Receive:
+        """The body of a request, all of it or none; it has to come in time."""
+        try:
+            async with asyncio.timeout_at(until):
+                return await self._whole_body(scope, receive)
+        except TimeoutError:
+            raise _RefusedError(408, f"the body did not come within {self._options.seconds:g} s") from None
+
+    async def _whole_body(self, scope: Scope, receive: Receive) -> Receive:
         limit = self._options.body_bytes
         told = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
         if not told.isdigit() or int(told) > limit:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import http.client
 import json
@@ -15,8 +16,10 @@ from urllib.parse import quote
 
 import pytest
 
-from dkge_dist.serving.guards import CLIENTS, Rate, is_loopback
+from dkge_dist.jobs.metrics import exposition
+from dkge_dist.serving.guards import CLIENTS, Guard, GuardOptions, Message, Rate, Receive, Scope, Send, is_loopback
 from dkge_dist.serving.options import ServeOptions
+from dkge_dist.serving.request_metrics import RequestMetrics
 from dkge_dist.types import UsageError
 from tests.cli.running import dkge
 from tests.serving.running import Reply, Server
@@ -327,11 +330,11 @@ def test_tokens_limits_and_logs(served_store: Path, tmp_path: Path) -> None:
         connection.putheader("content-length", "100")
         connection.endheaders(b"{")
         found = connection.getresponse()
-        assert found.status == 503 and time.monotonic() - began < 40
+        assert found.status == 408 and time.monotonic() - began < 40
         connection.close()
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     assert {line["event"] for line in lines} == {"request"} and len({line["request"] for line in lines}) == len(lines)
-    assert {line["status"] for line in lines} >= {200, 400, 401, 413, 503}
+    assert {line["status"] for line in lines} >= {200, 400, 401, 408, 413}
     assert all(TOKEN not in json.dumps(line) for line in lines)
 
 
@@ -361,6 +364,32 @@ def test_errors_of_the_command(served_store: Path, tmp_path: Path) -> None:
         taken.listen()
         ended = dkge("serve", served_store, "--port", str(taken.getsockname()[1]))
         assert ended.code == 2 and "in use" in ended.stderr
+
+
+@pytest.mark.parametrize(("pieces", "is_slow", "status"), [(2, False, 200), (0, False, 408), (2, True, 503)])
+def test_what_takes_too_long_is_given_up(pieces: int, is_slow: bool, status: int) -> None:
+    """A body that does not come is the fault of the client, an answer that does not come is that of the server."""
+    scope = {"type": "http", "method": "POST", "path": "/x", "headers": [(b"host", b"localhost")], "query_string": b""}
+    left, sent = [b"a"] * pieces, []
+
+    async def receive() -> Message:
+        if not left:
+            await asyncio.sleep(60)
+        return {"type": "http.request", "body": left.pop(), "more_body": bool(left)}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        assert (await receive())["body"] == b"aa"
+        await asyncio.sleep(60 if is_slow else 0)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"ok"})
+
+    metrics = RequestMetrics(["/x"])
+    asyncio.run(Guard(app, GuardOptions(seconds=0.3), metrics)(scope, receive, send))
+    assert sent[0]["status"] == status
+    assert f'status="{status // 100}xx"' in exposition(metrics.families())
 
 
 def test_rates_are_those_of_an_address() -> None:
