@@ -44,6 +44,8 @@ COUNTED = (
     "affected_entities", "affected_relations", "trained_triples", "epochs", "shards_touched", "shards_total",
     "bytes_pulled", "bytes_pushed",
 )  # fmt: skip
+CHANGED = ("added", "deleted", "emerging_entities", "removed_entities")
+"""Of the change to the parent: on every page, also where a snapshot does not say."""
 QUESTIONS, FEWEST_QUESTIONS = 40, 3
 """Asked about the last night, at most and at least."""
 COMPARED_ROWS = 10_000_000
@@ -183,6 +185,7 @@ def _snapshot(store: Store, manifest: SnapshotManifest, is_current_line: bool) -
         "entities": entry.entities,
         "relations": entry.relations,
         "train": entry.train,
+        **dict.fromkeys(CHANGED, 0),
         **entry.diff,
         "ingest_seconds": manifest.seconds,
         "bytes_written": _new_bytes(store, manifest),
