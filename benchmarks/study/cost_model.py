@@ -43,6 +43,12 @@ COSTS: dict[str, Terms] = {
     "moved": lambda p: [1.0, p.changed * p.dim],
 }
 """By what is predicted: the terms that are added up."""
+TERMS = {
+    "cpu_seconds": ("starting", "learning triples", "rows of the graph", "changed triples"),
+    "memory": ("starting", "vectors", "triples of the graph"),
+    "moved": ("starting", "rows of changed triples"),
+}
+"""What these terms are."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,11 @@ class Fitted:
         """The cost of a night, whatever was measured of it."""
         return float(np.dot(COSTS[self.cost](point), self.coefficients))
 
+    def most(self, point: Point) -> tuple[str, float]:
+        """The largest term of the cost of a night, and its share."""
+        parts = np.array(COSTS[self.cost](point)) * self.coefficients
+        return TERMS[self.cost][int(parts.argmax())], float(parts.max() / parts.sum())
+
 
 def fit(cost: str, points: list[Point]) -> Fitted:
     """Least squares of relative errors, no coefficient below zero."""
@@ -68,9 +79,12 @@ def fit(cost: str, points: list[Point]) -> Fitted:
     return Fitted(cost, found / scale)
 
 
-def left_out(cost: str, points: list[Point]) -> dict[str, float]:
-    """Every point that lies between others, predicted by a fit to the rest: predicted / measured − 1."""
-    errors = {}
+def left_out(cost: str, points: list[Point]) -> list[tuple[str, float]]:
+    """Every point that lies between others, predicted by a fit to the rest: its name, and predicted / measured − 1.
+
+    Several points may have one name: nights of the same size.
+    """
+    errors = []
     for number, point in enumerate(points):
         rest = [*points[:number], *points[number + 1 :]]
         sizes = [(other.rows, other.changed) for other in rest]
@@ -79,7 +93,7 @@ def left_out(cost: str, points: list[Point]) -> dict[str, float]:
             for axis in range(2)
         )
         if inside and len(rest) >= len(COSTS[cost](point)):
-            errors[point.name] = fit(cost, rest).predict(point) / getattr(point, cost) - 1
+            errors.append((point.name, fit(cost, rest).predict(point) / getattr(point, cost) - 1))
     return errors
 
 

@@ -70,10 +70,10 @@ def measured_command(words: list[str]) -> Result:
     }
 
 
-def _words(study: Study, *more: str) -> list[str]:
-    """Dimension 100, and in quick runs next to nothing."""
+def _words(study: Study, dim: int, *more: str) -> list[str]:
+    """Settings of a training, and in quick runs next to nothing of it."""
     quick = ["train.negatives=32", "threads=1"] if study.quick else []
-    return [f"model.dim={16 if study.quick else 100}", *quick, *more]
+    return [f"model.dim={dim}", *quick, *more]
 
 
 def _cell(data: str, setting: str, snapshot: str = "1", budget: float = 0.0) -> Cell:
@@ -123,7 +123,7 @@ def _write(file: object, graph: EvolvingGraph, triples: Triples, sign: str) -> N
     file.writelines(lines)  # type: ignore[attr-defined]
 
 
-def _nights(study: Study, data: str, entities: int, sizes: list[int]) -> None:
+def _nights(study: Study, data: str, entities: int, sizes: list[int], dim: int) -> None:
     """Every night of a store as a command of its own, after a short training."""
     store = study.work / f"scale-{entities}-{'-'.join(map(str, sizes))}-store"
 
@@ -132,7 +132,7 @@ def _nights(study: Study, data: str, entities: int, sizes: list[int]) -> None:
         first = snapshots_of(made)[0]
         # How well it is learnt does not matter to what a night costs.
         limit = f"train.max_seconds={min(60.0, study.budget):g}"
-        words = ["train", str(made), "--snapshot", first, *_words(study, "train.max_epochs=1", limit)]
+        words = ["train", str(made), "--snapshot", first, *_words(study, dim, "train.max_epochs=1", limit)]
         return measured_command(words)
 
     base = study.ledger.run(_cell(data, "training", budget=study.budget), start)
@@ -146,7 +146,7 @@ def _nights(study: Study, data: str, entities: int, sizes: list[int]) -> None:
             words = ["update", str(store), "--to", name, "--since", str(since)]
             done = measured_command(words)
             shards = {"shards_touched": plan["shards_touched"], "shards_total": SHARDS}
-            return {**done, **shards, "rows": _rows(store), "triples": _triples(store, name), "dim": _dim(study)}
+            return {**done, **shards, "rows": _rows(store), "triples": _triples(store, name), "dim": dim}
 
         found = study.ledger.run(_cell(data, "night", name, study.budget), night)
         if found is None:
@@ -172,12 +172,14 @@ def _by_graph_size(study: Study) -> None:
     """The same change on graphs of several sizes; two nights each, the second finds everything warm on disk."""
     for entities in (QUICK_ENTITIES,) if study.quick else GRAPHS:
         change = 40 if study.quick else CHANGE
-        _nights(study, f"{entities:,} entities", entities, [change, change])
+        for dim in (8, 16) if study.quick else (50, 100):
+            # Vectors and triples grow together with a graph: only another dimension tells their costs apart.
+            _nights(study, f"{entities:,} entities, dimension {dim}", entities, [change, change], dim)
 
 
 def _by_change_size(study: Study) -> None:
     entities, sizes = (2 * QUICK_ENTITIES, [20, 60, 200]) if study.quick else (GRAPHS[-1], list(CHANGES))
-    _nights(study, f"{entities:,} entities, changes of several sizes", entities, sizes)
+    _nights(study, f"{entities:,} entities, changes of several sizes", entities, sizes, _dim(study))
 
 
 def _throughput(study: Study) -> None:
@@ -246,7 +248,7 @@ def _large(study: Study) -> None:
 
         def train(budget: float = budget) -> Result:
             limit = f"train.max_seconds={budget:g}"
-            return measured_command(["train", str(store), "--snapshot", first, *_words(study, limit)])
+            return measured_command(["train", str(store), "--snapshot", first, *_words(study, _dim(study), limit)])
 
         found = study.ledger.run(_cell(data, "from scratch", first, budget), train)
         since = found["report"]["version"] if found is not None else since

@@ -537,7 +537,7 @@ def cost_points(figures: Figures) -> list[Point]:
         report = result["report"]
         changed = report["added"] + report["deleted"]
         moved = (report.get("bytes_pulled") or 0) + (report.get("bytes_pushed") or 0) + report["bytes_written"]
-        name = f"{result['rows']:,} rows, {changed:,} changed"
+        name = f"{result['rows']:,} rows, dimension {result['dim']}, {changed:,} changed"
         points.append(
             Point(name, result["rows"], result["triples"], changed, report["trained_triples"], result["dim"],
                   result["cpu_seconds"], result["peak_bytes"], moved)
@@ -553,8 +553,8 @@ def _cost_model(points: list[Point]) -> tuple[Table | None, list[str]]:
     worst: dict[str, float] = {}
     for cost in COSTS:
         errors = left_out(cost, points)
-        rows += [(cost, name, error) for name, error in errors.items()]
-        worst[cost] = max((abs(error) for error in errors.values()), default=math.inf)
+        rows += [(cost, name, error) for name, error in errors]
+        worst[cost] = max((abs(error) for _, error in errors), default=math.inf)
     says = [
         f"Cost model, {cost}: a night that it was not fitted on is predicted to within {worst[cost]:.0%}"
         + (" (asked: 25%)." if worst[cost] <= BELIEVED else ", more than the 25% asked: not to be believed.")
@@ -569,13 +569,16 @@ def _at_100_million(points: list[Point]) -> str:
     largest = points[-1]
     share = 100e6 / largest.rows
     night = replace(largest, rows=100e6, triples=largest.triples * share)
-    found = bottleneck({cost: fit(cost, points) for cost in COSTS}, night, MACHINES)
+    fits = {cost: fit(cost, points) for cost in COSTS}
+    found = bottleneck(fits, night, MACHINES)
+    cost = {"CPU": "cpu_seconds", "network": "moved", "memory": "memory"}[str(found["bottleneck"])]
+    term, part = fits[cost].most(night)
     return (
         f"100 M entities on {MACHINES.machines} machines ({MACHINES.cores} cores, {MACHINES.memory / 1e9:.0f} GB, "
         f"{MACHINES.bytes_per_second / 1e9:.2g} GB/s each), a night of {night.changed:,.0f} triples: "
         f"{found['cpu_seconds']:,.1f} s of CPU, {found['network_seconds']:,.1f} s of network, "
         f"{float(found['memory_a_machine']) / 1e9:,.1f} GB a machine if all is spread evenly; "
-        f"the bottleneck is {found['bottleneck']}."
+        f"the bottleneck is {found['bottleneck']}, of which {part:.0%} are for {term}."
     )
 
 
