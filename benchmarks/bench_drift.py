@@ -187,6 +187,8 @@ def main() -> None:
     parser.add_argument("--plot", action="store_true", help="draw it into benchmarks/results")
     parser.add_argument("settings", nargs="*", metavar="key=value")
     arguments = parser.parse_args()
+    if arguments.plot:
+        import matplotlib  # noqa: F401  # missing, it should be so now and not after all the work
     folder = movies(arguments.work, arguments.preset, arguments.nights, entities=arguments.entities)
     store = arguments.work / f"drift-{arguments.preset}-{arguments.entities}-{arguments.nights}-store"
     runs, found = [], []

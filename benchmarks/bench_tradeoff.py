@@ -84,6 +84,8 @@ def main() -> None:
     parser.add_argument("--plot", action="store_true", help="draw it into benchmarks/results")
     parser.add_argument("--point", nargs="+", action="append", metavar="key=value", help="other points than the usual")
     arguments = parser.parse_args()
+    if arguments.plot:
+        import matplotlib  # noqa: F401  # missing, it should be so now and not after all the work
     store = published_store(arguments, 2, arguments.dbpedia if arguments.part == "dbpedia" else None)
     wanted = {" ".join(words): words for words in arguments.point} if arguments.point else POINTS
     measured(store, arguments.seed, [])  # loads the compiled kernels
