@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
 import resource
 import shutil
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from benchmarks.movies import movies
+from benchmarks.processes import measured_command
 from benchmarks.report import options, publish
 from dkge_dist.graph.encode import encode
 from dkge_dist.graph.sources.base import Rejects
@@ -24,17 +21,8 @@ NONE_HELD_OUT = ["--valid", "0", "--test", "0"]
 
 def ingest(store: Path, source: Path) -> dict[str, Any]:
     """Run the command in a process of its own, as a user would; adds its wall time and peak memory."""
-    began = time.perf_counter()
-    command = [sys.executable, "-m", "dkge_dist.cli", "ingest", str(store), str(source), *NONE_HELD_OUT, "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        output = process.stdout.read()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(output)
-    report: dict[str, Any] = json.loads(output)
-    return {**report, "wall_seconds": time.perf_counter() - began, "peak_gb": usage.ru_maxrss * 1024 / 1e9}
+    found = measured_command(["ingest", str(store), str(source), *NONE_HELD_OUT])
+    return {**found["report"], "wall_seconds": found["seconds"], "peak_gb": found["peak_bytes"] / 1e9}
 
 
 def read_only(store: Path, source: Path) -> float:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 TICK = os.sysconf("SC_CLK_TCK")
 
@@ -74,3 +79,22 @@ def peak_memory(seconds: float = 1.0) -> Iterator[list[int]]:
         over.set()
         thread.join()
         peak[0] = max(peak[0], pss_bytes())
+
+
+def measured_command(words: list[str]) -> dict[str, Any]:
+    """A `dkge` command in a process of its own: its report, CPU seconds and peak memory."""
+    command = [sys.executable, "-m", "dkge_dist.cli", *words, "--json"]
+    began = time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        out = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise RuntimeError(f"dkge {words[0]}: exit code {process.returncode}: {out[-500:]}")
+    return {
+        "report": json.loads(out),
+        "seconds": time.perf_counter() - began,
+        "cpu_seconds": usage.ru_utime + usage.ru_stime,
+        "peak_bytes": usage.ru_maxrss * 1024,
+    }

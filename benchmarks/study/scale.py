@@ -9,10 +9,6 @@ cost model is fitted to these nights (`cost_model`) when the page is made.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +17,7 @@ import numpy as np
 import torch
 
 from benchmarks.movies import movies
+from benchmarks.processes import measured_command
 from benchmarks.study.cells import Cell, Result
 from benchmarks.study.graphs import QUICK_ENTITIES, Study, snapshots_of
 from dkge_dist import api
@@ -49,25 +46,6 @@ def run(study: Study) -> None:
     _by_graph_size(study)
     _by_change_size(study)
     _large(study)
-
-
-def measured_command(words: list[str]) -> Result:
-    """A `dkge` command in a process of its own: its report, CPU seconds and peak memory."""
-    command = [sys.executable, "-m", "dkge_dist.cli", *words, "--json"]
-    began = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        out = process.stdout.read()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise RuntimeError(f"dkge {words[0]}: exit code {process.returncode}: {out[-500:]}")
-    return {
-        "report": json.loads(out),
-        "seconds": time.perf_counter() - began,
-        "cpu_seconds": usage.ru_utime + usage.ru_stime,
-        "peak_bytes": usage.ru_maxrss * 1024,
-    }
 
 
 def _words(study: Study, dim: int, *more: str) -> list[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
 import threading
 import time
 from pathlib import Path
@@ -105,6 +107,21 @@ def test_several_processes(store: Path, tmp_path: Path) -> None:
         assert requests(server) == 40
         assert server.end() == 0
     assert list((tmp_path / "cache" / "completion").glob("*.order"))
+
+
+def test_a_killed_process_is_replaced(store: Path) -> None:
+    with Server(store, "--workers", "2") as server:
+        server.ready(5)
+        listed = Path(f"/proc/{server.process.pid}/task/{server.process.pid}/children")
+        before = listed.read_text().split()
+        os.kill(int(before[-1]), signal.SIGKILL)
+        deadline = time.monotonic() + 60
+        while not set(listed.read_text().split()) - set(before):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        for _ in range(20):
+            assert server.get("/api/similar", entity="e4", k=1).status == 200
+        assert server.end() == 0
 
 
 class TestLeases:

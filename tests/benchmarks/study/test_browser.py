@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -10,8 +9,8 @@ import pytest
 
 from benchmarks.study.page import html_page
 from tests.benchmarks.study.test_page import figures
+from tests.browser import chromium
 
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 OPTIONS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1400,3000"]
 CHECK = """<script>
 const plots = [...document.querySelectorAll('svg')];
@@ -25,11 +24,10 @@ document.title = `plots ${plots.length} drawn ${drawn.length} cut ${wide.length}
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
 def test_page_in_a_browser(tmp_path: Path) -> None:
     page = html_page(figures(0.47))
     (tmp_path / "study.html").write_text(page.replace("</body>", CHECK))
-    command = [str(BROWSER), *OPTIONS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
+    command = [chromium(), *OPTIONS, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
     done = subprocess.run(
         [*command, f"file://{tmp_path / 'study.html'}"], capture_output=True, text=True, timeout=240, check=True
     )
