@@ -45,20 +45,24 @@ def trained(store: Path, snapshot: str, preset: str, settings: list[str]) -> dic
 
     How it will be updated some day does not matter to it.
     """
-    wanted = load_settings(None, settings, preset).model_dump(mode="json", exclude={"online"})
+    wanted = _apart_from_updates(load_settings(None, settings, preset).of_the_model())
     opened = Store.open(store)
     source = opened.find_snapshot(snapshot).version
     for number in opened.versions():
         manifest = opened.manifest(number)
         if isinstance(manifest, ModelManifest) and manifest.model.parent is None:
             model = manifest.model
-            learnt_with = {name: value for name, value in model.settings.items() if name != "online"}
+            learnt_with = _apart_from_updates(model.settings)
             # A machine with other work beside it may have been too slow for all epochs.
             is_short = TIME_LIMIT in settings and model.facts["epochs"] < wanted["train"]["max_epochs"]
             if model.snapshot == source and learnt_with == wanted and not is_short:
                 best = {"valid": model.metrics, "seconds": model.facts["seconds"], "epochs": model.facts["epochs"]}
                 return {"version": number, **best, "triples_per_second": model.facts["triples_per_second"]}
     return dict(api.train(store, snapshot=snapshot, preset=preset, settings=settings))
+
+
+def _apart_from_updates(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name != "online"}
 
 
 def online_words(words: Iterable[str] = ()) -> list[str]:

@@ -162,6 +162,9 @@ class OnlineSettings(Section):
     replay: Annotated[
         float, Field(ge=0, le=1000, description="triples of the surroundings beside each changed one in a batch")
     ] = 5.0
+    elsewhere: Annotated[
+        float, Field(ge=0, le=1000, description="triples of the whole graph beside each changed one in a batch")
+    ] = 2.0
     negatives: Annotated[
         int | None,
         Field(ge=1, le=1_000_000, description="of a batch, and as many again of what learns; null: as in training"),
@@ -190,7 +193,15 @@ class OnlineSettings(Section):
             description="epochs over all that changed; then, as long as the surroundings are unhurt, only over what is "
             "not learnt; 0: never",
         ),
-    ] = 2
+    ] = 8
+    refit_evidence: Annotated[
+        float,
+        Field(
+            ge=0,
+            description="share of the train triples that changed since the weights of evidence were fitted from which "
+            "a night fits them anew; 0: never",
+        ),
+    ] = 0.1
     max_seconds: Annotated[float, Field(ge=0, description="0 means no limit")] = 0.0
     max_triples_per_object: Annotated[int, Field(ge=0, description="triples an object brings; 0 means all")] = 30
     early_stopping_metric: Annotated[Metric, Field(description="which validation metric has to get better")] = "mrr"

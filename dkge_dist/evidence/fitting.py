@@ -49,9 +49,9 @@ class EvidenceFitting:
     train: Triples
 
     @staticmethod
-    def of(graph: TrainingGraph, limits: WalkLimits) -> EvidenceFitting:
-        """Counted from nothing."""
-        evidence = GraphEvidence.of(graph, limits)
+    def of(graph: TrainingGraph, limits: WalkLimits, counted: GraphEvidence | None = None) -> EvidenceFitting:
+        """Counted from nothing, unless somebody did that already."""
+        evidence = counted or GraphEvidence.of(graph, limits)
         triples = graph.valid.take(np.flatnonzero(fitting_half(graph.valid, graph.digests)))
         fitted_on: Literal["valid", "train"] = "valid" if triples.count else "train"
         triples = triples if triples.count else graph.train

@@ -21,7 +21,7 @@ def to_arrays(evidence: Evidence) -> dict[str, Array]:
     return {
         "weights.relation": weights.relation_2RJ,
         "weights.common": weights.common_2J,
-        "weights.scale": np.array([weights.scale, weights.near]),
+        "weights.scale": np.array([weights.scale, weights.near, weights.changed]),
         "counts.pairs": counts.pairs,
         "counts.loops": counts.loops,
         "counts.codes": counts.codes,
@@ -52,10 +52,13 @@ def weights_of(arrays: Mapping[str, Array]) -> EvidenceWeights:
     """θ of a model version."""
     relation, common, units = _named(arrays, "weights", "relation", "common", "scale")
     width = len(FEATURES)
-    if relation.ndim != 3 or relation.shape[::2] != (2, width) or common.shape != (2, width) or units.shape != (2,):
+    # Versions of the first releases do not say how much changed since.
+    known = units.shape in ((2,), (3,))
+    if relation.ndim != 3 or relation.shape[::2] != (2, width) or common.shape != (2, width) or not known:
         shapes = f"{relation.shape}, {common.shape} and {units.shape}"
         raise DkgeError(f"weights of evidence of the shapes {shapes}: not of this program")
-    return EvidenceWeights(relation, common, *units.tolist())
+    scale, near, *changed = units.tolist()
+    return EvidenceWeights(relation, common, scale, near, int(changed[0]) if changed else 0)
 
 
 def counts_of(arrays: Mapping[str, Array]) -> RelationCounts:

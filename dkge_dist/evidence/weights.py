@@ -19,12 +19,14 @@ class EvidenceWeights:
 
     In units of the distance f, so that −f + θ·φ is the score. `scale` is what f was multiplied by in the likelihood:
     scores times it are logits. Below the distance `near` vectors know a triple by heart, and evidence counts less.
+    `changed`: train triples that came or went since θ was fitted.
     """
 
     relation_2RJ: Array
     common_2J: Array
     scale: float
     near: float = NOWHERE
+    changed: int = 0
 
     @staticmethod
     def zeros(relations: int) -> EvidenceWeights:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -14,7 +14,8 @@ from dkge_dist.config import Settings
 from dkge_dist.evaluation.fidelity import forgotten
 from dkge_dist.evaluation.validation import Validation
 from dkge_dist.evidence.counts import PathShares
-from dkge_dist.evidence.fitting import sampled_train, validation_half
+from dkge_dist.evidence.fitting import EvidenceFitting, sampled_train, validation_half
+from dkge_dist.evidence.questions import Distances
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.evidence.stored import counts_of, to_arrays, weights_of
 from dkge_dist.evidence.walks import GraphEvidence
@@ -203,8 +204,7 @@ def updated(
         report |= {"epochs": done.epochs, "learn_seconds": seconds_since(learning, FINE)}
         measuring = time.monotonic()
         if evidence is not None:
-            distances = joint_embedding(tables, change.target).distances
-            evidence = evidence.beside(distances, sampled_train(night.graph, settings.seed))
+            evidence = _beside(night, evidence, joint_embedding(tables, change.target).distances, monitor)
         metrics, ranked = measure_validation(night.graph, tables, settings, evidence)
         report["valid"] = metrics
         sizes = (evidence, settings.online.valid_candidates)
@@ -304,10 +304,22 @@ def _evidence_after(store: Store, night: Night) -> Evidence | None:
     if part is None:
         return None
     arrays, before, graph = load_arrays(store, part), night.before, night.graph
-    counts = counts_of(arrays).after(before.topology, graph.topology, night.change.diff.train, graph.relation_rows)
+    change = night.change.diff.train
+    counts = counts_of(arrays).after(before.topology, graph.topology, change, graph.relation_rows)
     limits = walk_limits(night.settings)
     found = GraphEvidence.counted(graph.topology, counts, PathShares.of(graph.paths), graph.digests[0], limits)
-    return Evidence(found, weights_of(arrays))
+    weights = weights_of(arrays)
+    return Evidence(found, replace(weights, changed=weights.changed + change.added.count + change.deleted.count))
+
+
+def _beside(night: Night, evidence: Evidence, distances: Distances, monitor: Monitor) -> Evidence:
+    """The evidence beside the vectors of tonight. Its weights suit the graph that they were fitted on: once much of it
+    changed, they are fitted anew."""
+    graph, settings = night.graph, night.settings
+    if 0 < settings.online.refit_evidence * graph.train.count <= evidence.weights.changed:
+        monitor.progress(1.0, "fitting the weights of evidence")
+        return EvidenceFitting.of(graph, walk_limits(settings), evidence.graph).fitted(distances)
+    return evidence.beside(distances, sampled_train(graph, settings.seed))
 
 
 COMPETITORS = 1000
@@ -356,7 +368,7 @@ def _learn(night: Night, tables: Tables, model: Dkge, evidence: Evidence | None,
         entities,
         relations,
         BatchMaker(
-            plan.triples,
+            Triples.concat([plan.triples, plan.elsewhere]),
             entities,
             relations,
             negatives,

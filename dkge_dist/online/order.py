@@ -13,10 +13,11 @@ from dkge_dist.types import OFFSET, Array
 
 @dataclass(frozen=True)
 class ChangedOrder:
-    """An epoch passes over all `changed` triples; beside each stand `replay` others, drawn anew for every batch.
+    """An epoch passes over all `changed` triples; beside each stand some others, drawn anew for every batch.
 
-    Only what changed needs many passes. The others keep in place what they share objects with. Up to half of them are
-    of the `learnt` ones: those changed too, and are few.
+    Only what changed needs many passes. `replay` of the `others` that surround it keep in place what they share objects
+    with; up to half of these are of the `learnt` ones, which changed too, and are few. And `far` of those `elsewhere`:
+    whatever learns is a wrong answer to their questions.
     """
 
     changed: Array
@@ -24,13 +25,17 @@ class ChangedOrder:
     batch_size: int
     replay: float
     added: int = 0
+    elsewhere: Array = field(default_factory=lambda: np.empty(0, OFFSET))
+    far: float = 0.0
     learnt: Array = field(default_factory=lambda: np.empty(0, OFFSET))
 
     @staticmethod
-    def of(plan: UpdatePlan, batch_size: int, replay: float) -> ChangedOrder:
-        """Positions of added and then of deleted triples, as a BatchMaker numbers them."""
-        changed = np.concatenate([plan.added, plan.triples.count + np.arange(plan.deleted.count)])
-        return ChangedOrder(changed, plan.stayed, batch_size, replay, plan.added.shape[0])
+    def of(plan: UpdatePlan, batch_size: int, replay: float, far: float) -> ChangedOrder:
+        """Positions in the plan's triples, those elsewhere, and deleted ones, as a BatchMaker numbers them."""
+        elsewhere = plan.triples.count + np.arange(plan.elsewhere.count)
+        deleted = plan.triples.count + plan.elsewhere.count + np.arange(plan.deleted.count)
+        changed = np.concatenate([plan.added, deleted])
+        return ChangedOrder(changed, plan.stayed, batch_size, replay, plan.added.shape[0], elsewhere, far)
 
     def narrowed(self, left: Array) -> ChangedOrder:
         """Over some of the changed triples only (a flag for each); the other added ones are replayed."""
@@ -39,7 +44,7 @@ class ChangedOrder:
 
     @property
     def _changed_in_batch(self) -> int:
-        return max(1, int(self.batch_size / (1 + self.replay)))
+        return max(1, int(self.batch_size / (1 + self.replay + self.far)))
 
     @property
     def batches(self) -> int:
@@ -54,7 +59,9 @@ class ChangedOrder:
             some = order[first : first + size]
             wanted = round(self.replay * some.shape[0])
             learnt = _drawn(rng, self.learnt, wanted // 2)
-            batches.append(np.concatenate([some, learnt, _drawn(rng, self.others, wanted - learnt.shape[0])]))
+            near = _drawn(rng, self.others, wanted - learnt.shape[0])
+            far = _drawn(rng, self.elsewhere, round(self.far * some.shape[0]))
+            batches.append(np.concatenate([some, learnt, near, far]))
         return batches
 
 

@@ -5,7 +5,7 @@ The plan is the whole write set: an update writes the vectors that it names and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -15,13 +15,20 @@ from dkge_dist.graph.affected import Affected, AffectedBy
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.topology import Topology
 from dkge_dist.graph.training_graph import TrainingGraph
+from dkge_dist.kernels.csr import list_sizes
 from dkge_dist.kernels.selection import triples_of
 from dkge_dist.kernels.sets import distinct
 from dkge_dist.kernels.triples import canonical, group, positions
 from dkge_dist.types import OFFSET, ROW, Array, Field, Triples
 
-STAYED_FOR_ONE = 10.0
+ELSEWHERE = 20
+"""Triples of the whole graph that are drawn for each one that changed. The cost of a night follows its change."""
+
+STAYED_FOR_ONE = 3.0
 """An entity with more triples than so many for each one that changed is drawn back more strongly, in proportion."""
+
+DELETED_FOR_ADDED = 3
+"""A deleted triple counts as so many that changed: nothing but the parting of its ends makes it forgotten."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +74,8 @@ class ObjectPlan:
 class UpdatePlan:
     """Emerging, affected and removed objects, the train triples to learn, and those to forget.
 
-    `added`: positions in `triples` of what the change brought.
+    `added`: positions in `triples` of what the change brought. `elsewhere` is a sample of the whole graph: its
+    questions are asked too, so that what learns keeps away from them.
     """
 
     entities: ObjectPlan
@@ -75,6 +83,7 @@ class UpdatePlan:
     triples: Triples
     added: Array
     deleted: Triples
+    elsewhere: Triples = field(default_factory=Triples.empty)
 
     @staticmethod
     def empty() -> UpdatePlan:
@@ -97,15 +106,16 @@ class UpdatePlan:
         """How strongly each of `entities.held` is drawn back: by `strength`, and more where most of it stayed.
 
         A hub with a few new triples among thousands would else leave the thousands for the few; their other ends, which
-        have little else, can come to it.
+        have little else, can come to it. To forget a deleted triple, though, its ends have to part.
         """
         if not strength:
             return None
         held = self.entities.held
-        changed = self.changed
+        added = self.triples.take(self.added)
+        changed = Triples.concat([added, *[self.deleted] * DELETED_FOR_ADDED])
         ends = np.sort(np.concatenate([changed.head, changed.tail]))
         count = np.searchsorted(ends, held, "right") - np.searchsorted(ends, held, "left")
-        degree = sum(side.indptr[held + 1] - side.indptr[held] for side in (topology.outgoing, topology.incoming))
+        degree = list_sizes(topology.outgoing, held) + list_sizes(topology.incoming, held)
         stayed = degree / np.maximum(count, 1) / STAYED_FOR_ONE
         strengths: Array = (strength * np.maximum(stayed, 1)).astype(np.float32)
         return strengths
@@ -138,6 +148,10 @@ class RelationIndex:
     def __init__(self, train: Triples, relations: int) -> None:
         self.train = train
         self.indptr, self.order = group(train.relation, np.arange(train.count), relations)
+
+    def anywhere(self, count: int, rng: np.random.Generator) -> Triples:
+        """So many triples of the whole graph, or all."""
+        return self.train.take(np.sort(rng.choice(self.train.count, min(count, self.train.count), replace=False)))
 
     def sample(self, relation: int, limit: int, rng: np.random.Generator) -> Triples:
         """Up to `limit` triples of a relation."""
@@ -173,7 +187,8 @@ def plan_update(
     added = _touching(diff.added, entities.trained, relations.trained)
     triples = canonical(Triples.concat([*parts, added]))
     forgotten = _touching(deleted, entities.trained, relations.trained)
-    return UpdatePlan(entities, relations, triples, positions(triples, canonical(added)), forgotten)
+    elsewhere = by_relation.anywhere(ELSEWHERE * (added.count + forgotten.count), np.random.default_rng([seed, 6]))
+    return UpdatePlan(entities, relations, triples, positions(triples, canonical(added)), forgotten, elsewhere)
 
 
 def _touching(triples: Triples, entities: Array, relations: Array) -> Triples:

@@ -21,7 +21,7 @@ from dkge_dist.online.encoder import OnlineBatch, OnlineObjects
 from dkge_dist.online.order import ChangedOrder
 from dkge_dist.online.plan import UpdatePlan
 from dkge_dist.runtime import Communicator
-from dkge_dist.tables.initializer import initial_rows
+from dkge_dist.tables.initializer import initial_rows, mean_start
 from dkge_dist.tables.shard import Optimizer
 from dkge_dist.types import ROW, TRAINED, Array, DkgeError, Field
 
@@ -43,6 +43,9 @@ UNHURT = 0.99
 BELIEVED = 0.7
 """Mean reciprocal rank of its two ends above which a deleted triple is still believed. Many that were deleted stay
 likely for a good reason: denied further, they would take with them what speaks for others."""
+
+MEASURED = 500
+"""Affected entities that tell how large emerging ones begin."""
 
 Weights = list[tuple[OnlineObjects, Field, Array, Array]]
 
@@ -74,7 +77,7 @@ class Updater:
         self.step = Step(entities, relations, loss, communicator)
         size = settings.batch_size
         self.by_change = settings.epochs_over == "changed"
-        self.changed = ChangedOrder.of(plan, size, settings.replay)
+        self.changed = ChangedOrder.of(plan, size, settings.replay, settings.elsewhere)
         self.order: BatchOrder = self.changed if self.by_change else ShuffledOrder(plan.triples.count, size)
 
     def run(self, init_scale: float) -> UpdateResult:
@@ -162,12 +165,27 @@ class Updater:
         return Prefetcher(self.maker, self.entities, self.relations, self.order, self.seed)
 
     def _initialize(self, scale: float) -> None:
-        """Start values of emerging objects: at random, as in learning from scratch."""
+        """Start values of emerging objects: at random, as in learning from scratch.
+
+        Entities are as large as those that are there: one that is small among large ones stays in the middle of them,
+        near to every question, and a night is too short to drive it out.
+        """
         for number, objects in enumerate((self.entities, self.relations)):
             rng = np.random.default_rng([self.seed, 5, number])
             rows = objects.plan.emerging.astype(ROW)
             for field in TRAINED:
-                objects.table.reset(field, rows, initial_rows(rows.shape[0], objects.table.dim, rng, scale))
+                of_field = self._scale_of_affected(field) if self.by_change and objects is self.entities else None
+                start = initial_rows(rows.shape[0], objects.table.dim, rng, of_field or scale)
+                objects.table.reset(field, rows, start)
+
+    def _scale_of_affected(self, field: Field) -> float | None:
+        """The `scale` that makes start values as large as affected entities are in the mean; None if there are none."""
+        objects = self.entities
+        rng = np.random.default_rng([self.seed, 9])
+        some = objects.plan.affected
+        some = np.sort(rng.choice(some, min(some.shape[0], MEASURED), replace=False)).astype(ROW)
+        values = objects.table.pull({field: some})[field]
+        return float(np.abs(values).mean() / mean_start(objects.table.dim)) if some.shape[0] else None
 
     def _epoch(self, epoch: int, began: float, prefetcher: Prefetcher[OnlineBatch]) -> float:
         """One pass; the mean loss."""

@@ -18,6 +18,11 @@ def initial_rows(count: int, dim: int, rng: np.random.Generator, scale: float = 
     return rows
 
 
+def mean_start(dim: int) -> float:
+    """The mean absolute value of `initial_rows` at scale 1."""
+    return float(3 / np.sqrt(dim))
+
+
 class RowInitializer(NamedTuple):
     """Start values of a whole table of `rows`. A shard makes its own blocks without making the others."""
 

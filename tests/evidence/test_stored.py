@@ -29,7 +29,7 @@ def test_evidence_reads_back() -> None:
 @pytest.mark.parametrize("name", ["weights.relation", "weights.common", "weights.scale"])
 def test_weights_of_another_program_are_refused(name: str) -> None:
     arrays = to_arrays(scored(TRIPLES, 9, 3))
-    arrays[name] = arrays[name][..., 1:]
+    arrays[name] = arrays[name][..., 2:]
     with pytest.raises(DkgeError, match="not of this program"):
         weights_of(arrays)
 
@@ -45,3 +45,9 @@ def test_counts_that_do_not_fit_are_refused(name: str) -> None:
             read({**arrays, name: wrong})
     with pytest.raises(DkgeError, match=f"evidence without {name}"):
         read({key: array for key, array in arrays.items() if key != name})
+
+
+def test_weights_of_the_first_releases_are_read() -> None:
+    arrays = to_arrays(scored(TRIPLES, 9, 3))
+    arrays["weights.scale"] = arrays["weights.scale"][:2]
+    assert weights_of(arrays).changed == 0

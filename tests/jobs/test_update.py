@@ -10,13 +10,16 @@ import numpy as np
 import pytest
 
 import dkge_dist
+from dkge_dist.config import settings_of_model
 from dkge_dist.evaluation.link_prediction import metrics, rank
 from dkge_dist.evaluation.validation import Validation
 from dkge_dist.evidence.fit import fitting_half
+from dkge_dist.evidence.fitting import EvidenceFitting
 from dkge_dist.evidence.questions import Questions
-from dkge_dist.evidence.scores import LEARNT_SHARE
+from dkge_dist.evidence.scores import LEARNT_SHARE, Evidence
 from dkge_dist.graph.labels import Labels
-from dkge_dist.jobs.evidence import open_evidence
+from dkge_dist.jobs.evidence import open_evidence, walk_limits
+from dkge_dist.jobs.graphs import training_graph
 from dkge_dist.jobs.opened import open_embedding, open_model
 from dkge_dist.runtime import LocalRuntime
 from dkge_dist.store.store import Store
@@ -247,6 +250,41 @@ def test_evidence_leaves_above_what_vectors_know_after_the_night(
     nearer = (distance < evidence.weights.near).mean()
     assert nearer == pytest.approx(LEARNT_SHARE, abs=0.03)
     assert evidence.weights.near != old.weights.near
+
+
+def test_weights_of_evidence_are_fitted_anew_once_much_changed(trained: Callable[[str], Path], tmp_path: Path) -> None:
+    """What changed is counted over nights. The fit is the one that a training would make beside these vectors."""
+    store = Path(shutil.copytree(trained("default"), tmp_path / "store"))
+    ingest_night(tmp_path / "n1.changes", store, ADDED, some_train(store, 6))
+    dkge_dist.update(store, settings=["online.refit_evidence=0"])
+    first = night_evidence(store)
+    assert first.weights.changed == len(ADDED) + 6
+    assert_same_theta(first, night_evidence(store, "2"))
+    ingest_night(tmp_path / "n2.changes", store, ["e2\tr0\tnew7"], [])
+    dkge_dist.update(store, settings=["online.refit_evidence=0.9"])
+    assert night_evidence(store).weights.changed == first.weights.changed + 1
+    ingest_night(tmp_path / "n3.changes", store, ["e3\tr0\tnew8"], [])
+    dkge_dist.update(store, settings=["online.refit_evidence=0.01"])
+    opened, found = open_model(Store.open(store)), night_evidence(store)
+    assert found.weights.changed == 0
+    settings = settings_of_model(opened.model.model.settings)
+    graph = training_graph(opened.snapshot, (opened.names[0].digests, opened.names[1].digests), settings)
+    with open_embedding(opened, LocalRuntime()) as embedding:
+        expected = EvidenceFitting.of(graph, walk_limits(settings)).fitted(embedding.distances)
+    assert_same_theta(found, expected)
+    assert found.weights.near == expected.weights.near
+    assert not np.array_equal(found.weights.common_2J, first.weights.common_2J)
+
+
+def night_evidence(store: Path, version: str | None = None) -> Evidence:
+    found = open_evidence(open_model(Store.open(store), version))
+    assert found is not None
+    return found
+
+
+def assert_same_theta(one: Evidence, other: Evidence) -> None:
+    assert np.array_equal(one.weights.relation_2RJ, other.weights.relation_2RJ)
+    assert np.array_equal(one.weights.common_2J, other.weights.common_2J)
 
 
 def test_many_deltas_are_folded_into_a_version_of_the_same_content(

@@ -28,7 +28,7 @@ from dkge_dist.online.updater import Updater
 from dkge_dist.runtime import LocalCommunicator, Monitor
 from dkge_dist.tables.initializer import RowInitializer
 from dkge_dist.tables.table import LocalTable, Tables
-from dkge_dist.types import ROW, Array, Field
+from dkge_dist.types import ROW, Array, Field, Triples
 from tests.reference import Triple
 from tests.strategies import to_triples
 from tests.training_graphs import graph_of_rows, snapshot_of
@@ -121,8 +121,9 @@ def updater(
     monitor: Monitor | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> tuple[Updater, Tables]:
-    """An updater with softmax loss, and its tables. It always passes over all that changed unless asked otherwise."""
-    settings = load_settings(None, ["online.batch_size=20", "online.narrow_after=0", *words])
+    """An updater with softmax loss, and its tables. Unless asked otherwise, it always passes over all that changed, and
+    nowhere else."""
+    settings = load_settings(None, ["online.batch_size=20", "online.narrow_after=0", "online.elsewhere=0", *words])
     model = Dkge(DIM, 1, 1, 3).requires_grad_(False)
     tables = tables_of(night, model)
     graph, plan = night.graph, night.plan
@@ -136,7 +137,9 @@ def updater(
         plan,
         entities,
         relations,
-        BatchMaker(plan.triples, entities, relations, negatives, 1.0, deleted=plan.deleted),
+        BatchMaker(
+            Triples.concat([plan.triples, plan.elsewhere]), entities, relations, negatives, 1.0, deleted=plan.deleted
+        ),
         validation or Validation.of(graph, graph.valid, 100, 100),
         Validation(plan.changed, graph.topology, graph.entities),
         Validation(

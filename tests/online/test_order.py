@@ -14,13 +14,18 @@ from tests.online.building import small_night
     changed=st.integers(0, 40),
     others=st.integers(0, 40),
     batch_size=st.integers(1, 30),
+    elsewhere=st.integers(0, 40),
     replay=st.sampled_from([0.0, 0.4, 1.0, 3.0, 1000.0]),
+    far=st.sampled_from([0.0, 0.6, 2.0]),
     seed=st.integers(0, 99),
 )
 def test_an_epoch_holds_all_that_changed_once_and_so_many_others(
-    changed: int, others: int, batch_size: int, replay: float, seed: int
+    changed: int, others: int, batch_size: int, elsewhere: int, replay: float, far: float, seed: int
 ) -> None:
-    order = ChangedOrder(np.arange(100, 100 + changed), np.arange(others), batch_size, replay)
+    around = np.arange(50, 50 + elsewhere)
+    order = ChangedOrder(
+        np.arange(100, 100 + changed), np.arange(others), batch_size, replay, elsewhere=around, far=far
+    )
     batches = order.epoch(np.random.default_rng(seed))
     assert len(batches) == order.batches
     every = np.concatenate([np.empty(0, int), *batches])
@@ -29,10 +34,11 @@ def test_an_epoch_holds_all_that_changed_once_and_so_many_others(
         some = int((batch >= 100).sum())
         beside = batch[batch < 100].tolist()
         assert some >= 1
-        assert len(beside) == min(round(replay * some), others)
+        assert sum(position < 50 for position in beside) == min(round(replay * some), others)
+        assert sum(position >= 50 for position in beside) == min(round(far * some), elsewhere)
         assert len(set(beside)) == len(beside)
-        if replay <= batch_size - 1:
-            assert batch.shape[0] <= batch_size + 1, "at most one of rounding"
+        if replay + far <= batch_size - 1:
+            assert batch.shape[0] <= batch_size + 2, "at most one of each rounding"
     for batch in batches[:-1]:
         assert (batch >= 100).sum() == (batches[0] >= 100).sum(), "all but the last are full"
 
@@ -47,12 +53,13 @@ def test_others_are_drawn_anew_and_the_generator_decides() -> None:
 
 
 def test_positions_are_those_of_a_batch_maker() -> None:
-    """Added triples where they stand among all of the plan, then the deleted ones behind all of them."""
+    """Added triples where they stand among all of the plan, those elsewhere behind them, and then the deleted ones."""
     plan = small_night().plan
-    order = ChangedOrder.of(plan, 20, 1.0)
-    count = plan.triples.count
-    assert order.changed.tolist() == [*plan.added.tolist(), *range(count, count + plan.deleted.count)]
+    order = ChangedOrder.of(plan, 20, 1.0, 2.0)
+    count, behind = plan.triples.count, plan.triples.count + plan.elsewhere.count
+    assert order.changed.tolist() == [*plan.added.tolist(), *range(behind, behind + plan.deleted.count)]
     assert sorted([*order.others.tolist(), *plan.added.tolist()]) == list(range(count))
+    assert order.elsewhere.tolist() == list(range(count, behind))
 
 
 def test_narrowed_passes_over_what_is_left_with_some_of_the_learnt_and_of_the_surroundings() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dkge_dist.graph.affected import AffectedBy
 from dkge_dist.kernels.triples import canonical
-from dkge_dist.online.plan import STAYED_FOR_ONE, ObjectPlan, RelationIndex, UpdatePlan
+from dkge_dist.online.plan import DELETED_FOR_ADDED, ELSEWHERE, STAYED_FOR_ONE, ObjectPlan, RelationIndex, UpdatePlan
 from dkge_dist.types import ROW, Field
 from tests import reference
 from tests.online.building import SEED, plan_of, small_night
@@ -142,12 +142,22 @@ def test_an_entity_of_which_most_stayed_is_drawn_back_more(night: Evolution, str
     held = plan.hold(strength, found.graph.topology)
     assert held is not None
     assert set(plan.entities.held.tolist()) == set(plan.entities.affected.tolist())
-    changed = (after - before) | set(to_list(plan.deleted))
+    changed = [*(after - before), *DELETED_FOR_ADDED * to_list(plan.deleted)]
     for row, found_strength in zip(plan.entities.held.tolist(), held.tolist(), strict=True):
         triples, moved = (sum((h == row) + (t == row) for h, _, t in some) for some in (after, changed))
         expected = strength * max(1, triples / max(moved, 1) / STAYED_FOR_ONE)
         assert found_strength == pytest.approx(expected, rel=1e-6)
     assert plan.hold(0.0, found.graph.topology) is None
+
+
+@settings(max_examples=50)
+@given(evolutions())
+def test_elsewhere_is_a_sample_of_the_whole_graph_as_large_as_the_change_asks_for(night: Evolution) -> None:
+    assume(night.before.triples and night.after)
+    plan = plan_of(night.before.triples, night.after, night.before.rows, night.before.relations).plan
+    some = to_list(plan.elsewhere)
+    assert len(set(some)) == len(some) == min(len(set(night.after)), ELSEWHERE * plan.changed.count)
+    assert set(some) <= set(night.after)
 
 
 @pytest.mark.parametrize(("shards", "touched"), [(1, [0]), (2, [0, 1]), (3, [0, 2]), (16, [0, 2, 15])])

@@ -56,7 +56,7 @@ def same(one: Tables, other: Tables) -> bool:
 def test_only_the_write_set_is_written(night: Night, form: str) -> None:
     """All other rows keep their bits."""
     assert night.plan.deleted.count and night.plan.added.shape[0]
-    update, tables = updater(night, ["online.max_epochs=2", f"online.epochs_over={form}"])
+    update, tables = updater(night, ["online.max_epochs=2", "online.elsewhere=2", f"online.epochs_over={form}"])
     before = values_of(tables)
     done = update.run(0.2)
     assert done.epochs == 2
@@ -87,7 +87,7 @@ def test_joint_vectors_are_fresh_afterwards(night: Night, epochs: int, form: str
 
 
 def test_emerging_objects_begin_at_random_without_an_optimizer_state(night: Night) -> None:
-    update, tables = updater(night, ["online.max_epochs=0"])
+    update, tables = updater(night, ["online.max_epochs=0", AFFECTED])
     for table in tables:
         assert isinstance(table, LocalTable)
         for name in TRAINED:
@@ -102,6 +102,23 @@ def test_emerging_objects_begin_at_random_without_an_optimizer_state(night: Nigh
             assert np.array_equal(table.shard.values[name][plan.emerging], expected)
             assert not table.shard.state[name][plan.emerging].any()
             assert (table.shard.state[name][others] == 7).all()
+
+
+@pytest.mark.parametrize("size", [0.3, 5.0])
+def test_emerging_entities_begin_as_large_as_affected_ones(night: Night, size: float) -> None:
+    """Relations are no answers to a question: they begin as in learning from scratch."""
+    update, tables = updater(night, ["online.max_epochs=0"])
+    affected, emerging = night.plan.entities.affected.astype(ROW), night.plan.entities.emerging.astype(ROW)
+    for name in TRAINED:
+        signs = np.where(np.random.default_rng(1).random((affected.shape[0], DIM)) < 0.5, -size, size)
+        tables.entities.write(name, affected, signs.astype(np.float32))
+    update.run(0.5)
+    for name in TRAINED:
+        found = tables.entities.pull({name: emerging})[name]
+        assert np.abs(found).max() <= 2 * size
+        assert np.abs(found).mean() == pytest.approx(size, rel=0.3)
+        relations = tables.relations.pull({name: night.plan.relations.emerging.astype(ROW)})[name]
+        assert np.abs(relations).max() <= 0.5 * 6 / np.sqrt(DIM)
 
 
 @pytest.mark.parametrize("form", FORMS)
