@@ -28,7 +28,7 @@ demo: $(RUNTIME)  ## the whole story on an embedded evolving graph
 	$(BIN)/dkge demo
 
 test: $(INSTALLED) check  ## the tests (and `make check`), under eight minutes on two quiet cores
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder
 
 check: $(INSTALLED)  ## formatting, lint, types, layers
 	$(BIN)/ruff format --check .
