@@ -89,18 +89,22 @@ def data_folder(name: str | None) -> Path:
 
 KERNELS = "tests/kernels/"
 """Tests that compile all kernels, each file others than the next."""
+WITH_RAY = ("tests/cluster", "tests/launch")
+"""Tests that start Ray: one after the other, because each Ray takes itself to have the machine for itself."""
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Deal tests out by folder, because those of a folder share fixtures that take long; those of kernels by file."""
+    """Deal tests out to processes by folder: those of a folder share fixtures that take long to make."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFolder(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = nodeid.partition("::")[0]
-            is_alone = file.startswith(KERNELS) or file.count("/") == 1
-            return file if is_alone else file.rpartition("/")[0]
+            folder = file.rpartition("/")[0]
+            if folder in WITH_RAY:
+                return "Ray"
+            return file if file.startswith(KERNELS) or folder == "tests" else folder
 
     return ByFolder(config, log)
 
