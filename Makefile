@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed-dev
 RUNTIME := $(VENV)/.installed
 
-.PHONY: help install demo test check check-all interpreted bench study clean
+.PHONY: help install demo test pytest check check-all interpreted bench study clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -27,8 +27,11 @@ install: $(INSTALLED)  ## install the package and the developers' tools into .ve
 demo: $(RUNTIME)  ## the whole story on an embedded evolving graph
 	$(BIN)/dkge demo
 
-test: $(INSTALLED) check  ## the tests (and `make check`), under eight minutes on two quiet cores
-	$(BIN)/python -m pytest
+test: $(INSTALLED)  ## the tests (and `make check`), under eight minutes on two quiet cores
+	$(MAKE) --no-print-directory --jobs 2 check pytest
+
+pytest: $(INSTALLED)
+	$(BIN)/python -m pytest --numprocesses 2 --no-loadscope-reorder
 
 check: $(INSTALLED)  ## formatting, lint, types, layers
 	$(BIN)/ruff format --check .

@@ -1,4 +1,4 @@
-"""Settings of all tests, fixtures for published data and single threads, and the GPU marker."""
+"""Settings of all tests, how they are dealt to processes, fixtures for published data and single threads, GPUs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -87,8 +87,34 @@ def data_folder(name: str | None) -> Path:
     return folder
 
 
+KERNELS = "tests/kernels/"
+"""Tests that compile all kernels, each file others than the next."""
+WITH_RAY = ("tests/cluster", "tests/launch")
+"""Tests that start Ray: one after the other, because each Ray takes itself to have the machine for itself."""
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Deal tests out to processes by folder: those of a folder share fixtures that take long to make."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFolder(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            folder = file.rpartition("/")[0]
+            if folder in WITH_RAY:
+                return "Ray"
+            return file if file.startswith(KERNELS) or folder == "tests" else folder
+
+    return ByFolder(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip tests marked `gpu` where there is none; torch is imported only if there are such tests."""
+    """Kernels first: two processes compile half of them each, and all that follows finds them on disk.
+
+    Tests marked `gpu` are skipped where there is none; torch is imported only if there are such tests.
+    """
+    items.sort(key=lambda item: not item.nodeid.startswith(KERNELS))
     needing = [item for item in items if item.get_closest_marker("gpu")]
     if not needing:
         return

@@ -7,7 +7,14 @@ from html import escape
 from pathlib import Path
 
 from benchmarks.study.figures import Figures
-from benchmarks.study.sections import Section, sections
+from benchmarks.study.sections.comparison import comparison
+from benchmarks.study.sections.efficiency import efficiency
+from benchmarks.study.sections.from_text import from_text
+from benchmarks.study.sections.questions import questions
+from benchmarks.study.sections.robustness import robustness
+from benchmarks.study.sections.scale import scale
+from benchmarks.study.sections.section import Section
+from benchmarks.study.sections.sensitivity import sensitivity
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c2024; --paper: #ffffff; --faint: #d6dade; --head: #f2f4f6;
@@ -36,6 +43,20 @@ INTRODUCTION = (
     "Ours beside the systems and tables of the paper. Every figure was measured by the command above its table; what "
     "has not been measured yet says so."
 )
+
+
+def sections(figures: Figures) -> list[Section]:
+    """All parts, in the order of the page."""
+    return [
+        comparison(figures),
+        efficiency(figures),
+        robustness(figures),
+        sensitivity(figures),
+        questions(figures),
+        scale(figures),
+        questions(figures, "debian"),
+        from_text(figures),
+    ]
 
 
 def html_page(figures: Figures) -> str:

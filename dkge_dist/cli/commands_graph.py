@@ -24,7 +24,7 @@ from dkge_dist.cli.options import (
     Valid,
 )
 from dkge_dist.cli.output import emit, progress_bar
-from dkge_dist.cli.render import render_diff, render_ingested, render_synthesised
+from dkge_dist.cli.render.graph import render_diff, render_ingested, render_synthesised
 
 
 def synth(

@@ -9,7 +9,7 @@ import typer
 
 from dkge_dist.cli.options import Json, Quiet, StoreLocation
 from dkge_dist.cli.output import emit, progress_bar
-from dkge_dist.cli.render import (
+from dkge_dist.cli.render.history import (
     render_aliases,
     render_checked,
     render_cleared,

@@ -33,7 +33,7 @@ from dkge_dist.cli.options import (
     Workers,
 )
 from dkge_dist.cli.output import emit, progress_bar, stop_requested
-from dkge_dist.cli.render import render_night, render_trained, render_update
+from dkge_dist.cli.render.model import render_night, render_trained, render_update
 
 
 def train(

@@ -11,12 +11,11 @@ import typer
 
 from dkge_dist.cli.options import Address, Json, ModelVersion, NoEvidence, Quiet, Shards, StoreLocation, Wait
 from dkge_dist.cli.output import emit, progress_bar
-from dkge_dist.cli.render import (
+from dkge_dist.cli.render.model import render_evaluation, render_fidelity
+from dkge_dist.cli.render.questions import (
     render_answers,
-    render_evaluation,
     render_evidence,
     render_exported,
-    render_fidelity,
     render_scores,
     render_similar,
 )

@@ -1,16 +1,11 @@
-"""`dkge evaluate`, `answer` and `export`: what they report, print and write, and how they fail."""
+"""`dkge answer`, `score` and `similar`: what they report and print, and how they fail."""
 
 from __future__ import annotations
 
-import json
-import re
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
-import safetensors.numpy
-import zarr
 
 from dkge_dist import api
 from dkge_dist.evidence.scores import BY_HEART
@@ -18,126 +13,9 @@ from dkge_dist.jobs.evidence import open_evidence
 from dkge_dist.jobs.opened import open_model
 from dkge_dist.store.store import Store
 from dkge_dist.types import Split
-from tests.cli.running import EVALUATE_KEYS, METRICS, Ended, Run, dkge, error_of, without_time
+from tests.cli.running import Ended, Run, dkge, error_of
 from tests.graphs import LEARN, content, dense, everything, vectors, write_changes, write_tsv
 from tests.reference_evidence import combined
-
-
-class TestEvaluate:
-    def test_report_has_the_promised_keys(self, trained: tuple[Path, Ended], run: Run) -> None:
-        ended = run("evaluate", trained[0], "--relations", "--categories", "--json")
-        assert (ended.code, ended.stderr) == (0, "")
-        report = ended.json
-        assert set(report) >= EVALUATE_KEYS
-        assert (report["triples"], report["version"], report["candidates"]) == (20, 2, 60)
-        assert set(report["head"]) == set(report["tail"]) == METRICS
-        assert all(set(report[name]) >= METRICS for name in ("filtered", "paper", "vectors"))
-        assert {name: report[name] for name in METRICS}.items() <= report["filtered"].items()
-        for name in METRICS:
-            assert report[name] == pytest.approx((report["head"][name] + report["tail"][name]) / 2)
-        for tables in (report["relations"], list(report["categories"].values())):
-            assert sum(line["triples"] for line in tables) == 20
-            mean = sum(line["triples"] * line["mrr"] for line in tables) / 20
-            assert mean == pytest.approx(report["mrr"])
-
-    def test_protocols_and_splits(self, trained: tuple[Path, Ended], run: Run) -> None:
-        filtered = run("evaluate", trained[0], "--split", "valid", "--json").json
-        paper = run("evaluate", trained[0], "--split", "valid", "--protocol", "paper", "--json").json
-        assert filtered["mr"] <= paper["mr"]
-        for one, other in ((filtered, paper), (paper, filtered)):
-            assert {name: other[name] for name in METRICS}.items() <= one[other["protocol"]].items()
-        assert run("evaluate", trained[0], "--split", "train", "--json").code == 2
-
-    def test_without_evidence_vectors_alone_rank(self, trained: tuple[Path, Ended], run: Run) -> None:
-        with_evidence = run("evaluate", trained[0], "--json").json
-        alone = run("evaluate", trained[0], "--no-evidence", "--json").json
-        assert (with_evidence["evidence"], alone["evidence"]) == (True, False)
-        assert {name: alone[name] for name in METRICS}.items() <= with_evidence["vectors"].items()
-        assert alone["mrr"] != with_evidence["mrr"]
-        shown = run("evaluate", trained[0], "--no-evidence").stdout
-        assert "by vectors alone, " in shown.splitlines()[0]
-
-    def test_triples_of_a_file_are_ranked_one_by_one(
-        self, trained: tuple[Path, Ended], tmp_path: Path, run: Run
-    ) -> None:
-        """Those of a split, given as a file, have the metrics of the split; the mean of their ranks is its MR."""
-        test = sorted(content(trained[0], "base")[Split.TEST])
-        path = write_tsv(tmp_path / "given.tsv", test)
-        split = run("evaluate", trained[0], "--json").json
-        given = run("evaluate", trained[0], "--triples", path, "--ranks", "--json").json
-        assert {name: given[name] for name in METRICS} == pytest.approx({name: split[name] for name in METRICS})
-        assert (given["split"], given["triples"]) == (str(path), 20)
-        lines = given["ranks"]
-        assert [(line["head"], line["relation"], line["tail"]) for line in lines] == test
-        for found, mr in ((lines, split["mr"]), ([line["vectors"] for line in lines], split["vectors"]["mr"])):
-            assert sum(line["head_rank"] + line["tail_rank"] for line in found) / 40 == pytest.approx(mr)
-        assert "ranks" not in split
-
-    @pytest.mark.parametrize(
-        ("lines", "code", "message"),
-        [
-            ("e1\tr1\te2\n\ne1\tr1\n", 2, ", line 3: expected `head<TAB>relation<TAB>tail`"),
-            ("e1\tr1\te2\te3\n", 2, ", line 1: expected "),
-            ("e1\tr1\te2\nnobody\tr1\te2\n", 1, ", line 2: no entity 'nobody'"),
-            ("e1\tr1\te2\ne1\tr1\tnobody\n", 1, ", line 2: no entity 'nobody'"),
-            ("e1\tr1\te2\ne1\tr11\te2\n", 1, ", line 2: no relation 'r11'; nearest: r1"),
-            ("\n\n", 2, ": holds no triple"),
-            (b"\xff\xfe", 2, ": not UTF-8: "),
-            (None, 1, ": No such file or directory"),
-        ],
-    )
-    def test_errors_in_a_file_of_triples_name_the_line(
-        self, trained: tuple[Path, Ended], tmp_path: Path, run: Run, lines: str | bytes | None, code: int, message: str
-    ) -> None:
-        path = tmp_path / "given.tsv"
-        if lines is not None:
-            path.write_bytes(lines.encode() if isinstance(lines, str) else lines)
-        ended = run("evaluate", trained[0], "--triples", path, "--json")
-        assert error_of(ended, code).startswith(f"{path}{message}")
-
-    def test_report_as_text(self, trained: tuple[Path, Ended], run: Run) -> None:
-        ended = run("evaluate", trained[0], "--categories", "--relations")
-        assert (ended.code, ended.stderr) == (0, "")
-        first, columns, *lines = ended.stdout.splitlines()
-        assert first == "version 2 on 20 test triples of 'base' (filtered protocol, with evidence, 60 candidates)"
-        assert columns.split() == ["triples", "mrr", "hits@1", "hits@3", "hits@10", "mr"]
-        assert lines[0].split()[:2] == ["all", "20"]
-
-    def test_as_of_evaluates_an_older_model(
-        self, updated: tuple[Path, Ended], trained: tuple[Path, Ended], run: Run
-    ) -> None:
-        old = without_time(api.evaluate(trained[0]))
-        for option in (["--as-of", "2"], ["--version", "3"], ["--as-of", "base"]):
-            assert without_time(run("evaluate", updated[0], *option, "--json").json) == old
-        for option in (["--as-of", "night1"], ["--as-of", "4"], []):
-            assert run("evaluate", updated[0], *option, "--json").json["version"] == 4
-        assert "there is no model at '1' yet" in error_of(run("evaluate", updated[0], "--as-of", "1", "--json"), 1)
-        assert "no snapshot 'x'" in error_of(run("evaluate", updated[0], "--as-of", "x", "--json"), 1)
-
-    def test_no_test_triples_is_an_error(self, folder: Path, tmp_path: Path, run: Run) -> None:
-        api.ingest(tmp_path / "store", folder / "base.tsv")
-        assert run("train", tmp_path / "store", *LEARN, "train.max_epochs=1", "--json").code == 0
-        message = error_of(run("evaluate", tmp_path / "store", "--json"), 1)
-        assert message == f"{tmp_path}/store: snapshot 'base' has no test triples; ingest with --test N"
-
-    def test_leaked_test_triples_are_counted(self, tmp_path: Path, run: Run) -> None:
-        """Published splits may hold their test triples in train as well."""
-        triples = [(i % 7, i % 13, i % 3) for i in range(90)]
-        source = tmp_path / "source"
-        source.mkdir()
-        (source / "entity2id.txt").write_text("13\n" + "".join(f"e{i}\t{i}\n" for i in range(13)))
-        (source / "relation2id.txt").write_text("3\n" + "".join(f"r{i}\t{i}\n" for i in range(3)))
-        known = sorted(set(triples))
-        for name, some in (("train", known), ("valid", known[:3]), ("test", known[:5])):
-            lines = "".join(f"{h} {t} {r}\n" for h, t, r in some)
-            (source / f"{name}2id.txt").write_text(f"{len(some)}\n{lines}")
-        api.ingest(tmp_path / "store", source)
-        api.train(tmp_path / "store", settings=[*LEARN, "train.max_epochs=1"])
-        report = run("evaluate", tmp_path / "store", "--json").json
-        assert (report["leaked"], report["triples"]) == (5, 5)
-        shown = run("evaluate", tmp_path / "store")
-        assert (shown.code, shown.stderr) == (0, "")
-        assert "5 test triples" in shown.stdout
 
 
 class TestAnswer:
@@ -447,91 +325,3 @@ class TestSimilar:
         assert bad[1] == {"line": 3, "error": "expected one entity"} and bad[0]["error"].startswith("no entity")
         assert run("similar", updated[0], entity).stdout.startswith(f"{entity}\n  similar")
         assert "name an ENTITY" in error_of(run("similar", updated[0], "--json"), 2)
-
-
-class TestExport:
-    @pytest.fixture(params=["joint", "knowledge", "context"])
-    def what(self, request: pytest.FixtureRequest) -> str:
-        return str(request.param)
-
-    def expected(self, store: Path, what: str) -> dict[str, tuple[list[str], np.ndarray]]:
-        opened = Store.open(store)
-        snapshot = opened.snapshot(opened.current_snapshot())
-        found = {}
-        for kind, names, flags in zip(
-            ("entities", "relations"),
-            opened.dictionaries(opened.head()),
-            (snapshot.entities_alive, snapshot.relations_alive),
-            strict=True,
-        ):
-            rows = np.flatnonzero(flags)
-            found[kind] = (names.labels(rows), vectors(store, 4)[f"{kind}/{what}"][rows])
-        return found
-
-    @pytest.mark.parametrize("format", ["parquet", "npy", "safetensors", "zarr"])
-    def test_exported_vectors_read_back(
-        self, updated: tuple[Path, Ended], tmp_path: Path, run: Run, format: str, what: str
-    ) -> None:
-        out = tmp_path / "new" / "out"
-        ended = run("export", updated[0], out, "--format", format, "--what", what, "--json")
-        assert (ended.code, ended.stderr) == (0, "")
-        assert (ended.json["entities"], ended.json["relations"], ended.json["dim"]) == (62, 5, 8)
-        assert sorted(path.name for path in out.iterdir()) == ended.json["files"]
-        assert list(out.parent.iterdir()) == [out]
-        for kind, (labels, values) in self.expected(updated[0], what).items():
-            if format == "parquet":
-                table = pq.read_table(out / f"{kind}.parquet")
-                found_labels = table["label"].to_pylist()
-                found = np.array(table["vector"].to_pylist(), np.float32)
-            else:
-                found_labels = json.loads((out / f"{kind}.json").read_text(encoding="utf-8"))
-                if format == "npy":
-                    found = np.load(out / f"{kind}.npy", allow_pickle=False)
-                elif format == "safetensors":
-                    found = safetensors.numpy.load_file(out / "vectors.safetensors")[kind]
-                else:
-                    found = zarr.open_array(out / kind, mode="r")[:]
-            assert found_labels == labels
-            assert found.dtype == np.float32
-            assert np.array_equal(found, values)
-
-    def test_version_and_report_as_text(self, updated: tuple[Path, Ended], tmp_path: Path, run: Run) -> None:
-        ended = run("export", updated[0], tmp_path / "out", "--version", "2")
-        assert (ended.code, ended.stderr) == (0, "")
-        assert ended.stdout == f"{tmp_path}/out: joint vectors of entities 60, relations 4, dim 8\n"
-
-    def test_only_what_changed_since_a_version(self, updated: tuple[Path, Ended], tmp_path: Path) -> None:
-        ended = dkge("export", updated[0], tmp_path / "out", "--since", "2", "--json")
-        assert (ended.code, ended.stderr) == (0, "")
-        assert (ended.json["since"], ended.json["version"]) == (2, 4)
-        for kind, (labels, values) in self.expected(updated[0], "joint").items():
-            table = pq.read_table(tmp_path / "out" / f"{kind}.parquet")
-            found = dict(zip(table["label"].to_pylist(), table["vector"].to_pylist(), strict=True))
-            assert ended.json[f"upserted_{kind}"] == len(found) > 0
-            assert ended.json[f"deleted_{kind}"] == 0
-            expected = dict(zip(labels, values.tolist(), strict=True))
-            assert found == {label: expected[label] for label in found}
-        assert len(pq.read_table(tmp_path / "out" / "deleted_entities.parquet")) == 0
-
-    def test_back_to_an_earlier_version_as_text(self, updated: tuple[Path, Ended], tmp_path: Path, run: Run) -> None:
-        ended = run("export", updated[0], tmp_path / "out", "--since", "4", "--version", "2")
-        assert (ended.code, ended.stderr) == (0, "")
-        first, entities, relations = ended.stdout.splitlines()
-        assert first == f"{tmp_path}/out: joint vectors from version 4 to 2"
-        assert re.fullmatch(r"  entities: [0-9]+ to upsert, 2 to delete", entities)
-        assert re.fullmatch(r"  relations: [0-9]+ to upsert, 1 to delete", relations)
-
-    def test_changes_since_a_version_that_is_not_there(
-        self, updated: tuple[Path, Ended], tmp_path: Path, run: Run
-    ) -> None:
-        message = error_of(run("export", updated[0], tmp_path / "out", "--since", "9", "--json"), 1)
-        assert "no snapshot '9'" in message
-        assert not (tmp_path / "out").exists()
-
-    def test_existing_files_are_not_overwritten(self, updated: tuple[Path, Ended], tmp_path: Path, run: Run) -> None:
-        (tmp_path / "kept").write_text("x")
-        for out in (tmp_path, tmp_path / "kept"):
-            message = error_of(run("export", updated[0], out, "--json"), 2)
-            assert message == f"{out}: exists already; name a new or empty folder"
-        assert [path.name for path in tmp_path.iterdir()] == ["kept"]
-        assert run("export", updated[0], tmp_path / "x", "--format", "csv", "--json").code == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -42,24 +43,23 @@ def test_of_a_training(store: Path) -> None:
     assert done.manifest.model.facts["origin"] == "x"
 
 
-def test_of_an_update(store: Path, tmp_path: Path) -> None:
-    dkge_dist.ingest(store, write_night(tmp_path / "night.changes", ADDED, []))
+def updated_by_a_night(store: Path, folder: Path) -> AbstractContextManager[PublishedModel]:
+    dkge_dist.ingest(store, write_night(folder / "night.changes", ADDED, []))
     opened = Store.open(store)
     model, target = opened.find_model(), opened.current_snapshot()
     assert target is not None
     settings = settings_of_model(model.model.settings)
-    with updated(opened, LocalRuntime(), load_change(opened, model, target), settings, Monitor()) as done:
+    return updated(opened, LocalRuntime(), load_change(opened, model, target), settings, Monitor())
+
+
+def test_of_an_update(store: Path, tmp_path: Path) -> None:
+    with updated_by_a_night(store, tmp_path) as done:
         assert_holds_what_was_published(done, store)
 
 
 def test_of_an_update_whose_deltas_were_folded(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The manifest is the one that is current."""
     monkeypatch.setattr("dkge_dist.store.models.COMPACT_FROM_ROWS", 0)
-    dkge_dist.ingest(store, write_night(tmp_path / "night.changes", ADDED, []))
-    opened = Store.open(store)
-    model, target = opened.find_model(), opened.current_snapshot()
-    assert target is not None
-    settings = settings_of_model(model.model.settings)
-    with updated(opened, LocalRuntime(), load_change(opened, model, target), settings, Monitor()) as done:
+    with updated_by_a_night(store, tmp_path) as done:
         assert done.manifest.model.facts == {"origin": "compact"}
         assert_holds_what_was_published(done, store)

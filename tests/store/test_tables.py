@@ -32,6 +32,7 @@ from dkge_dist.store.tables import (
     save_table,
     table_parts,
 )
+from tests.store.damage import HARMS, harm_file
 
 ROWS, DIM, BLOCK = 150, 5, 64
 
@@ -217,19 +218,11 @@ def test_a_flipped_bit_in_an_index_gives_the_same_vectors_or_an_error(storage: S
     assert refused > len(content) / 4
 
 
-@pytest.mark.parametrize("harm", ["truncated", "longer", "missing", "link"])
+@pytest.mark.parametrize("harm", HARMS)
 def test_broken_blocks_are_named(storage: Storage, harm: str, tmp_path: Path) -> None:
     entry = saved(storage, vectors())
     path = storage.part_path(BlockIndex(storage, entry).parts[2])
-    content = path.read_bytes()
-    if harm == "truncated":
-        path.write_bytes(content[:-1])
-    elif harm == "longer":
-        path.write_bytes(content + b"0")
-    else:
-        path.rename(tmp_path / "aside")
-        if harm == "link":
-            path.symlink_to(tmp_path / "aside")
+    harm_file(path, harm, tmp_path / "aside")
     with pytest.raises(StoreError, match=str(path)):
         load_table(storage, entry)
 

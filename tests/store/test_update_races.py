@@ -16,6 +16,17 @@ from dkge_dist.store.store import Store
 from tests.graphs import assert_sound, fresh_labels, head, write_changes
 from tests.store.nights import numbers
 
+RUN_TWICE = """
+# `run`, as defined before, in two processes.
+children = []
+for me in range(2):
+    child = os.fork()
+    if child == 0:
+        run(me)
+    children.append(child)
+print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]))
+"""
+
 UPDATES_AT_ONCE = """
 # Two processes that update the same store: neither writes before both have read the model.
 import json, os, sys, time
@@ -36,14 +47,6 @@ def run(me):
         report, code = {"error": str(error)}, 1
     (folder / f"report-{me}").write_text(json.dumps(report))
     os._exit(code)
-
-children = []
-for me in range(2):
-    child = os.fork()
-    if child == 0:
-        run(me)
-    children.append(child)
-print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]))
 """
 
 NIGHTS_AT_ONCE = """
@@ -78,14 +81,6 @@ def run(me):
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(ended.code or 0)
-
-children = []
-for me in range(2):
-    child = os.fork()
-    if child == 0:
-        run(me)
-    children.append(child)
-print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]))
 """
 
 
@@ -96,7 +91,7 @@ def store(with_a_night: Path, tmp_path: Path) -> Path:
 
 def test_two_at_once(store: Path, tmp_path: Path) -> None:
     old = numbers(store)
-    script = [sys.executable, "-c", UPDATES_AT_ONCE, str(tmp_path), str(store)]
+    script = [sys.executable, "-c", UPDATES_AT_ONCE + RUN_TWICE, str(tmp_path), str(store)]
     done = subprocess.run(script, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     ended = list(enumerate(json.loads(done.stdout)))
@@ -130,7 +125,7 @@ def test_of_two_nightly_runs_at_once_one_wins_and_the_other_names_it(
     night = write_changes(tmp_path / "night2.changes", fresh_labels(2), [])
     if step == "update":
         api.ingest(store, night)
-    script = [sys.executable, "-c", NIGHTS_AT_ONCE, str(tmp_path), str(store), str(night), step]
+    script = [sys.executable, "-c", NIGHTS_AT_ONCE + RUN_TWICE, str(tmp_path), str(store), str(night), step]
     done = subprocess.run(script, capture_output=True, text=True, timeout=250, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     codes = json.loads(done.stdout)

@@ -27,6 +27,7 @@ from dkge_dist.store.tables import BlockIndex, StoredTable, load_table, save_del
 from dkge_dist.store.zarr_store import VersionStore, open_version
 from dkge_dist.types import ROW, Field
 from tests.graphs import movies, odd_triples, write_changes, write_tsv
+from tests.store.damage import HARMS, harm_file
 from tests.store.small_models import BLOCK, DIM, night, publish
 
 KINDS = ("entities", "relations")
@@ -276,20 +277,12 @@ def test_only_the_chunks_of_the_rows_are_read(updated: Path, monkeypatch: pytest
     assert read == [1]
 
 
-@pytest.mark.parametrize("harm", ["truncated", "longer", "missing", "link"])
+@pytest.mark.parametrize("harm", HARMS)
 def test_broken_blocks_are_named(updated: Path, tmp_path: Path, harm: str) -> None:
     store = Store.open(updated)
     entry = store.find_model().model.entities[Field.CONTEXT]
     path = store.storage.part_path(BlockIndex(store.storage, entry).parts[0])
-    content = path.read_bytes()
-    if harm == "truncated":
-        path.write_bytes(content[:-1])
-    elif harm == "longer":
-        path.write_bytes(content + b"0")
-    else:
-        path.rename(tmp_path / "aside")
-        if harm == "link":
-            path.symlink_to(tmp_path / "aside")
+    harm_file(path, harm, tmp_path / "aside")
     found = array(open_version(store), "entities/context")
     with pytest.raises(StoreError, match=str(path)):
         found[:3]

@@ -10,9 +10,12 @@ import pytest
 
 from benchmarks.study import published
 from benchmarks.study.figures import Figures
-from benchmarks.study.page import html_page, markdown
+from benchmarks.study.page import html_page, markdown, sections
 from benchmarks.study.render import Table, bars, lines, shown
-from benchmarks.study.sections import comparison, efficiency, questions, robustness, sections
+from benchmarks.study.sections.comparison import comparison
+from benchmarks.study.sections.efficiency import efficiency
+from benchmarks.study.sections.questions import questions
+from benchmarks.study.sections.robustness import robustness
 
 METRICS = {"mr": 400.0, "hits@1": 0.3, "hits@3": 0.4}
 

@@ -16,7 +16,8 @@ from benchmarks.study.figures import Figures
 from benchmarks.study.graphs import Study, growing_movies, snapshots_of
 from benchmarks.study.robustness import _steps
 from benchmarks.study.scale import evolving_store, gemm_rate
-from benchmarks.study.sections import cost_points, from_text, scale
+from benchmarks.study.sections.from_text import from_text
+from benchmarks.study.sections.scale import cost_points, scale
 from benchmarks.study.sensitivity import FAMILIES, without
 from dkge_dist.evidence import fit, scores
 from dkge_dist.evidence.features import FEATURES

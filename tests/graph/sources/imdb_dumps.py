@@ -60,6 +60,17 @@ def small_dump() -> dict[str, Rows]:
     }
 
 
+ALL_NAMES = {
+    "tt0000001": "The Paper Lighthouse",
+    "tt0000002": "Moss",
+    "tt0000003": "Moss",
+    "tt10000004": "Series of Rain",
+    "tt10000005": "Rain, Part One",
+    "nm0000001": "Ada Quill",
+    "nm0000002": "Bo Tern",
+    "nm12345678": "Ada Quill",
+}
+"""Of all titles and people of the small dump."""
 ALL_TRIPLES = [
     ("nm0000001", "knownFor", "tt0000001"),
     ("nm0000001", "knownFor", "tt0000002"),

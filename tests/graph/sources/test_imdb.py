@@ -19,6 +19,7 @@ from dkge_dist.graph.sources.imdb import ImdbSource
 from dkge_dist.kernels.text import MAX_KEY_SLOTS
 from dkge_dist.types import UsageError
 from tests.graph.sources.imdb_dumps import (
+    ALL_NAMES,
     ALL_TRIPLES,
     DUMPS,
     NULL,
@@ -85,18 +86,8 @@ def test_episode_of_a_series_left_out_has_no_parent(tmp_path: Path) -> None:
 
 
 def test_labels_by_name_merge_namesakes(tmp_path: Path) -> None:
-    names = {
-        "tt0000001": "The Paper Lighthouse",
-        "tt0000002": "Moss",
-        "tt0000003": "Moss",
-        "tt10000004": "Series of Rain",
-        "tt10000005": "Rain, Part One",
-        "nm0000001": "Ada Quill",
-        "nm0000002": "Bo Tern",
-        "nm12345678": "Ada Quill",
-    }
     found = triples(ImdbSource(write(tmp_path, small_dump()), key="name"))
-    assert sorted(found) == sorted((names[head], relation, names[tail]) for head, relation, tail in ALL_TRIPLES)
+    assert sorted(found) == sorted((ALL_NAMES[head], relation, ALL_NAMES[tail]) for head, relation, tail in ALL_TRIPLES)
 
 
 def test_missing_name_is_replaced_by_the_key(tmp_path: Path) -> None:
@@ -362,16 +353,7 @@ def test_titles_and_people_have_display_names(tmp_path: Path) -> None:
     dumps = small_dump()
     dumps["name.basics"].append(person("nm0000009", NULL))
     source = ImdbSource(write(tmp_path, dumps))
-    assert names(source) == {
-        "tt0000001": "The Paper Lighthouse",
-        "tt0000002": "Moss",
-        "tt0000003": "Moss",
-        "tt10000004": "Series of Rain",
-        "tt10000005": "Rain, Part One",
-        "nm0000001": "Ada Quill",
-        "nm0000002": "Bo Tern",
-        "nm12345678": "Ada Quill",
-    }
+    assert names(source) == ALL_NAMES
 
 
 def test_titles_that_are_left_out_have_no_display_names(tmp_path: Path) -> None:

@@ -1,0 +1,152 @@
+"""Large graphs, what a night costs by size, and the cost model."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from benchmarks.study import published
+from benchmarks.study.cells import Result
+from benchmarks.study.cost_model import BELIEVED, COSTS, Cluster, Point, bottleneck, fit, left_out
+from benchmarks.study.figures import Figures, value_at
+from benchmarks.study.render import Table, Value, lines
+from benchmarks.study.sections.section import GROUPS, NOT_RUN, Section
+
+MACHINES = Cluster(machines=32, cores=16, memory=64e9, bytes_per_second=1.25e9)
+"""Machines as one rents them, with 10 Gbit/s between them."""
+
+
+def scale(figures: Figures) -> Section:
+    """Large graphs, and what a night costs by size."""
+    section = Section(
+        "Scale",
+        "scale",
+        "A graph of the size of IMDB-13, learnt for parts of the budget, and its nights; the same change on graphs of "
+        "several sizes; changes of several sizes on one graph; throughput. Seconds, CPU seconds and peak memory are "
+        "those of the whole command.",
+        plots=[],
+    )
+    for table in (_large_graph(figures), _nights_by_size(figures), _throughput(figures)):
+        if table is not None:
+            section.tables.append(table)
+    points = cost_points(figures)
+    if points:
+        by_change = [(math.log10(point.changed), point.cpu_seconds) for point in points]
+        section.plots.append(
+            lines(
+                "CPU seconds of a night by the size of the change",
+                {"nights": by_change},
+                "log10 of changed triples",
+                "CPU s",
+            )
+        )
+        table, says = _cost_model(points)
+        section.says += says
+        if table is not None:
+            section.tables.append(table)
+    if not section.tables:
+        section.says.append(NOT_RUN)
+    else:
+        section.says.append(f"Published: {published.SCALE}.")
+    return section
+
+
+def _large_graph(figures: Figures) -> Table | None:
+    rows: list[tuple[Value, ...]] = []
+    for one in figures.done:
+        cell, result = one["cell"], one["result"]
+        if cell["part"] != "scale" or not cell["data"].startswith("imdb-13") or "report" not in result:
+            continue
+        report = result["report"]
+        valid = report.get("valid", report.get("best_valid", {}))
+        groups = (value_at(result, ("fidelity", group, "vectors", "mrr")) for group in GROUPS if group != "replaced")
+        step = f"{cell['setting']}, {cell['snapshot']}, {cell['budget']:g} s"
+        rows.append((step, result["seconds"], result["cpu_seconds"], result["peak_bytes"] / 1e9,
+                     value_at(valid, ("mrr",)), *groups))  # fmt: skip
+    columns = ("step", "seconds", "CPU seconds", "peak GB", "validation MRR",
+               *(group.replace("_", " ") for group in GROUPS if group != "replaced"))  # fmt: skip
+    return Table("imdb-13 (synthetic)", columns, rows) if rows else None
+
+
+def _night_cells(figures: Figures) -> list[Result]:
+    return [
+        one
+        for one in figures.done
+        if one["cell"]["part"] == "scale" and one["cell"]["setting"] == "night" and "rows" in one["result"]
+    ]
+
+
+def _nights_by_size(figures: Figures) -> Table | None:
+    rows: list[tuple[Value, ...]] = []
+    for one in _night_cells(figures):
+        result = one["result"]
+        report = result["report"]
+        rows.append((one["cell"]["data"], report["added"] + report["deleted"], report["trained_triples"],
+                     report["seconds"], result["cpu_seconds"], result["peak_bytes"] / 1e9,
+                     f"{result['shards_touched']} of {result['shards_total']}"))  # fmt: skip
+    rows.sort(key=lambda row: (str(row[0]), row[1]))  # type: ignore[arg-type, return-value]
+    columns = ("graph", "changed triples", "trained triples", "seconds", "CPU seconds", "peak GB", "shards touched")
+    return Table("Nights by the size of the graph and of the change", columns, rows) if rows else None
+
+
+def _throughput(figures: Figures) -> Table | None:
+    rows: list[tuple[Value, ...]] = [
+        (one["cell"]["setting"], one["result"]["triples_per_second"], one["result"]["gflops"])
+        for one in figures.done
+        if one["cell"]["part"] == "scale" and "gflops" in one["result"]
+    ]
+    columns = ("case", "triples a second", "GFLOP/s of a matrix product, same run")
+    return Table("Throughput of training", columns, rows) if rows else None
+
+
+def cost_points(figures: Figures) -> list[Point]:
+    """The nights that the cost model is fitted to."""
+    points = []
+    for one in _night_cells(figures):
+        result = one["result"]
+        report = result["report"]
+        changed = report["added"] + report["deleted"]
+        moved = (report.get("bytes_pulled") or 0) + (report.get("bytes_pushed") or 0) + report["bytes_written"]
+        name = f"{result['rows']:,} rows, dimension {result['dim']}, {changed:,} changed"
+        points.append(
+            Point(name, result["rows"], result["triples"], changed, report["trained_triples"], result["dim"],
+                  result["cpu_seconds"], result["peak_bytes"], moved)
+        )  # fmt: skip
+    return sorted(points, key=lambda point: (point.changed, point.rows))
+
+
+def _cost_model(points: list[Point]) -> tuple[Table | None, list[str]]:
+    """Predictions of points left out, and of 100 M entities on 32 machines if these are good enough."""
+    if len(points) < 5:
+        return None, ["The cost model needs five nights at least."]
+    rows: list[tuple[Value, ...]] = []
+    worst: dict[str, float] = {}
+    for cost in COSTS:
+        errors = left_out(cost, points)
+        rows += [(cost, name, error) for name, error in errors]
+        worst[cost] = max((abs(error) for _, error in errors), default=math.inf)
+    says = [
+        f"Cost model, {cost}: a night that it was not fitted on is predicted to within {worst[cost]:.0%}"
+        + (" (asked: 25%)." if worst[cost] <= BELIEVED else ", more than the 25% asked: not to be believed.")
+        for cost in COSTS
+        if worst[cost] < math.inf
+    ]
+    says.append(_at_100_million(points))
+    return Table("Cost model: nights left out of the fit", ("cost", "night", "predicted / measured − 1"), rows), says
+
+
+def _at_100_million(points: list[Point]) -> str:
+    largest = points[-1]
+    share = 100e6 / largest.rows
+    night = replace(largest, rows=100e6, triples=largest.triples * share)
+    fits = {cost: fit(cost, points) for cost in COSTS}
+    found = bottleneck(fits, night, MACHINES)
+    cost = {"CPU": "cpu_seconds", "network": "moved", "memory": "memory"}[str(found["bottleneck"])]
+    term, part = fits[cost].most(night)
+    return (
+        f"100 M entities on {MACHINES.machines} machines ({MACHINES.cores} cores, {MACHINES.memory / 1e9:.0f} GB, "
+        f"{MACHINES.bytes_per_second / 1e9:.2g} GB/s each), a night of {night.changed:,.0f} triples: "
+        f"{found['cpu_seconds']:,.1f} s of CPU, {found['network_seconds']:,.1f} s of network, "
+        f"{float(found['memory_a_machine']) / 1e9:,.1f} GB a machine if all is spread evenly; "
+        f"the bottleneck is {found['bottleneck']}, of which {part:.0%} are for {term}."
+    )

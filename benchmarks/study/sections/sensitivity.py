@@ -1,0 +1,52 @@
+"""One setting at a time."""
+
+from __future__ import annotations
+
+from benchmarks.study import published
+from benchmarks.study.figures import Figures
+from benchmarks.study.render import Table, Value, shown
+from benchmarks.study.sections.section import NOT_RUN, Section
+
+
+def sensitivity(figures: Figures) -> Section:
+    """One setting at a time."""
+    section = Section(
+        "Sensitivity",
+        "sensitivity",
+        "One setting at a time, YAGO-3SP snapshot 1, each learnt in the same seconds (what needs longer looks worse "
+        "than it is); the night to snapshot 2.",
+    )
+    by_kind: dict[str, list[str]] = {}
+    for setting in figures.values("sensitivity", "setting"):
+        by_kind.setdefault(setting.partition(": ")[0], []).append(setting)
+    for kind, settings in by_kind.items():
+        known = published.SENSITIVITY.get(kind, {})
+        rows: list[tuple[Value, ...]] = []
+        for setting in settings:
+            found, value = figures.find("sensitivity", setting=setting), setting.partition(": ")[2]
+            rows.append((value, figures.mean(found, "vectors", "paper", "mrr"),
+                         figures.mean(found, "with_evidence", "paper", "mrr"), figures.mean(found, "fit", "seconds"),
+                         figures.mean(found, "online", "seconds"), *known.get(value, (None, None, None))))  # fmt: skip
+        rows.sort(key=lambda row: [float(part) if _is_number(part) else 0.0 for part in str(row[0]).split(", ")])
+        columns = (kind, "MRR by vectors", "MRR with evidence", "seconds from scratch", "seconds online",
+                   "published MRR", "published seconds", "published seconds online")  # fmt: skip
+        kept = len(columns) if known else 5
+        note = f"Published: {published.SOURCE}, YAGO-3SP on a TITAN Xp." if known else ""
+        best = dict.fromkeys(("MRR by vectors", "MRR with evidence"), "max")
+        section.tables.append(Table(kind, columns[:kept], [row[:kept] for row in rows], note, best))
+        scored = {str(row[0]): row[1] for row in rows if isinstance(row[1], float)}
+        if len(scored) > 1:
+            best_value = max(scored, key=lambda value: scored[value])
+            span = max(scored.values()) - min(scored.values())
+            section.says.append(f"{kind}: best by vectors at {best_value}; best and worst are {shown(span)} MRR apart.")
+    if not section.tables:
+        section.says.append(NOT_RUN)
+    return section
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
