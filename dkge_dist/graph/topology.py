@@ -35,6 +35,12 @@ class Topology:
         out, into = outgoing(train, entity_rows), incoming(train, entity_rows)
         return Topology(out, into, undirected(out, into))
 
+    @staticmethod
+    def of_few(train: Triples) -> Topology:
+        """The same of few triples among many rows, at a cost that follows the triples alone."""
+        nothing = Topology.of(Triples.empty(), 0)
+        return nothing.after(Change(added=train, deleted=Triples.empty()))[0]
+
     def after(self, change: Change) -> tuple[Topology, Toggles]:
         """The topology after `change`, and the undirected edges that toggled, at a cost that follows the change."""
         (gone_out, gone_in), (come_out, come_in) = (_codes(side) for side in (change.deleted, change.added))
