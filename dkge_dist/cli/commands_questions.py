@@ -175,7 +175,7 @@ def similar(
 
 def _hurry() -> None:
     """A question is answered sooner than Python and numba are ready for one; what it does not need is left out."""
-    # Python looks for garbage among all that it imports, and finds none, several times. A batch still has it looked for.
+    # Python looks for garbage among all that it imports, several times, and there is none. A batch may still make some.
     gc.set_threshold(1_000_000)
     from dkge_dist.kernels.jit import load_minimal
 
