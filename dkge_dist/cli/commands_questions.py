@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -103,9 +104,6 @@ def answer(
 
     Also (?, RELATION, TAIL) for heads, and (HEAD, ?, TAIL) for relations.
     """
-    from dkge_dist import api
-    from dkge_dist.kernels.jit import load_without_blas
-
     given = words or []
     if batch is not None:
         is_question = not given and tail is None
@@ -115,7 +113,9 @@ def answer(
         scored = "; `dkge score` tells how plausible a triple is" if len(given) == 3 else ""
         raise UsageError(f"ask with HEAD RELATION, RELATION --tail T, HEAD '?' TAIL, or --batch FILE{scored}")
     head, relation, end = [None, *given, tail] if tail is not None else [*given, None, None, None][:3]
-    load_without_blas()
+    _hurry()
+    from dkge_dist import api
+
     report = api.answer(
         store, head, relation, tail=end, top=top, new_only=new_only, why=why, evidence=not no_evidence,
         version=version, batch=batch, shards=shards, address=address, wait_seconds=wait,
@@ -136,13 +136,12 @@ def score(
     as_json: Json = False,
 ) -> None:
     """How plausible triples are: score, ranks among all alternatives, and a calibrated probability."""
-    from dkge_dist import api
-    from dkge_dist.kernels.jit import load_without_blas
-
     given = words or []
     if len(given) != (0 if batch else 3):
         raise UsageError("name HEAD RELATION TAIL, or --batch FILE")
-    load_without_blas()
+    _hurry()
+    from dkge_dist import api
+
     report = api.score(
         store, *given, ranks=not no_ranks, evidence=not no_evidence, version=version, batch=batch, shards=shards,
         address=address, wait_seconds=wait,
@@ -162,16 +161,24 @@ def similar(
     as_json: Json = False,
 ) -> None:
     """The entities whose vectors are nearest to that of ENTITY; higher scores are nearer."""
-    from dkge_dist import api
-    from dkge_dist.kernels.jit import load_without_blas
-
     if (entity is None) == (batch is None):
         raise UsageError("name an ENTITY, or --batch FILE")
-    load_without_blas()
+    _hurry()
+    from dkge_dist import api
+
     report = api.similar(
         store, entity, top=top, version=version, batch=batch, shards=shards, address=address, wait_seconds=wait
     )
     _emit_batch(report, "entities", batch, as_json, render_similar)
+
+
+def _hurry() -> None:
+    """A question is answered sooner than Python and numba are ready for one; what it does not need is left out."""
+    # Python looks for garbage among all that it imports, several times, and there is none. A batch may still make some.
+    gc.set_threshold(1_000_000)
+    from dkge_dist.kernels.jit import load_minimal
+
+    load_minimal()
 
 
 def _emit_batch(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
 import io
 import os
 import signal
@@ -22,6 +24,10 @@ def main() -> None:
     handler = signal.getsignal(signal.SIGINT)
     if handler is not signal.SIG_IGN:  # As it is for a command in the background.
         signal.signal(signal.SIGINT, _end_now)
+    # Else pydantic looks through all packages that are installed for some that would watch it.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    # At its end Python looks for garbage among all that there is; the memory is free in a moment anyway.
+    atexit.register(gc.freeze)
     import typer
 
     from dkge_dist.cli.app import app

@@ -72,7 +72,7 @@ def _best(rows: Array, scores: Array, top: int) -> Answers:
 def known_answers(snapshot: Snapshot, questions: Questions) -> list[Array]:
     """The answers to each question that stand in the graph already, in whatever split; ascending rows.
 
-    One pass over the triples a side, however many questions there are.
+    For heads that takes a pass over the triples, however many questions there are.
     """
     known: list[Array] = [np.empty(0, ROW)] * questions.count
     for asks_tail in (True, False):
@@ -80,18 +80,12 @@ def known_answers(snapshot: Snapshot, questions: Questions) -> list[Array]:
         entity, relation, _ = questions.take(numbers)
         if not numbers.shape[0]:
             continue
-        asked = np.zeros(snapshot.entity_rows, np.bool_)
-        asked[entity] = True
-        codes, answers = [], []
-        for split in Split:
-            triples = snapshot.triples(split)
-            given, other = (triples.head, triples.tail) if asks_tail else (triples.tail, triples.head)
-            where = np.flatnonzero(asked[given])
-            codes.append(pack(given[where], triples.relation[where]))
-            answers.append(other[where])
-        every = np.concatenate(codes)
+        find, asked = (snapshot.beginning if asks_tail else snapshot.touching), distinct(entity)
+        triples = Triples.concat([find(split, asked) for split in Split])
+        given, other = (triples.head, triples.tail) if asks_tail else (triples.tail, triples.head)
+        every = pack(given, triples.relation)
         order = np.argsort(every, kind="stable")
-        every, rows = every[order], np.concatenate(answers)[order]
+        every, rows = every[order], other[order]
         wanted = pack(entity, relation)
         first, last = np.searchsorted(every, wanted), np.searchsorted(every, wanted, side="right")
         for number, begin, end in zip(numbers.tolist(), first, last, strict=True):

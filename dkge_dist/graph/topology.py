@@ -10,7 +10,7 @@ from dkge_dist.graph.diff import Change
 from dkge_dist.kernels.csr import Adjacency, incoming, joined, outgoing, patch, undirected
 from dkge_dist.kernels.sets import distinct
 from dkge_dist.kernels.triples import pack
-from dkge_dist.types import ROW, Array, Triples
+from dkge_dist.types import OFFSET, ROW, Array, Triples
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,12 @@ class Topology:
         """From canonical train triples."""
         out, into = outgoing(train, entity_rows), incoming(train, entity_rows)
         return Topology(out, into, undirected(out, into))
+
+    @staticmethod
+    def of_few(train: Triples) -> Topology:
+        """The same of few triples among many rows, at a cost that follows the triples alone."""
+        labelled, simple = (Adjacency.of(np.zeros(1, OFFSET), np.empty(0, dtype)) for dtype in (np.int64, ROW))
+        return Topology(labelled, labelled, simple).after(Change(added=train, deleted=Triples.empty()))[0]
 
     def after(self, change: Change) -> tuple[Topology, Toggles]:
         """The topology after `change`, and the undirected edges that toggled, at a cost that follows the change."""

@@ -39,11 +39,10 @@ def open_evidence(
         return None
     digest = opened.names[0].digests
     limits = walk_limits(settings_of_model(opened.model.model.settings))
-    if topology is None:
-        train = opened.snapshot.triples(Split.TRAIN)
-        if asked is not None and asked.count <= FEW_QUESTIONS:
-            train = triples_around(train, digest, asked.entity, limits)
-        topology = Topology.of(train, digest.shape[0])
+    if topology is None and asked is not None and asked.count <= FEW_QUESTIONS:
+        topology = Topology.of_few(triples_around(opened.snapshot, digest, asked.entity, limits))
+    elif topology is None:
+        topology = Topology.of(opened.snapshot.triples(Split.TRAIN), digest.shape[0])
     evidence = evidence_of(load_arrays(opened.store, part), topology, digest, limits)
     counted = evidence.graph.counts.pairs.shape[0]
     if counted < opened.snapshot.relation_rows:

@@ -9,7 +9,8 @@ import numpy as np
 
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.labels import Labels
-from dkge_dist.types import DkgeError, Split, Triples
+from dkge_dist.kernels.sets import distinct
+from dkge_dist.types import ROW, DkgeError, Split, Triples
 
 if TYPE_CHECKING:
     from dkge_dist.jobs.opened import OpenedModel
@@ -63,7 +64,7 @@ def _ambiguous(names: Dictionary, name: str, rows: list[int], opened: OpenedMode
 
 def _telling_facts(opened: OpenedModel, rows: list[int]) -> list[str | None]:
     """For each entity one of its facts, if there is one that none of the others has."""
-    train = opened.snapshot.triples(Split.TRAIN)
+    train = opened.snapshot.touching(Split.TRAIN, distinct(np.array(rows, ROW)))
     facts = [list(_facts(train, row)) for row in rows]
     entities, relations = opened.names
     told: list[str | None] = []

@@ -28,7 +28,7 @@ from dkge_dist.runtime import Runtime
 from dkge_dist.store.manifest import SnapshotManifest
 from dkge_dist.store.store import Store
 from dkge_dist.store.trained import PastTriples
-from dkge_dist.types import Array, Split, Triples
+from dkge_dist.types import ROW, Array, Split, Triples
 
 NIGHTS_BACK = 32
 """Changes that are looked through for the night that deleted a triple. Before, it is deleted, and nobody says when."""
@@ -84,15 +84,12 @@ class Session:
         """The triples of an entity, in whatever split: those that it begins, then those that it only ends."""
         with self._lock:
             lists = self._known_lists if self.keep else None
-            splits = [] if self.keep else [self.opened.snapshot.triples(split) for split in Split]
         if lists is not None:
             return lists.facts(entity)
-        begun, ended = [], []
-        for triples in splits:
-            first, last = np.searchsorted(triples.head, [entity, entity + 1])
-            begun.append(triples.take(slice(int(first), int(last))))
-            ended.append(triples.take((triples.tail == entity) & (triples.head != entity)))
-        return Triples.concat([canonical(Triples.concat(side)) for side in (begun, ended)])
+        snapshot, row = self.opened.snapshot, np.array([entity], ROW)
+        triples = canonical(Triples.concat([snapshot.touching(split, row) for split in Split]))
+        begun = triples.head == entity
+        return Triples.concat([triples.take(begun), triples.take(~begun)])
 
     def known(self, asked: Questions) -> list[Array]:
         """The answers to each question that stand in the graph already, in whatever split; ascending rows."""
@@ -108,11 +105,8 @@ class Session:
 
     def in_graph(self, triples: Triples) -> Array:
         """For each triple: does it stand in the graph, in whatever split?"""
-        found = np.zeros(triples.count, bool)
-        with self._lock:  # A snapshot makes its triples when they are first asked for.
-            splits = [self.opened.snapshot.triples(split) for split in Split]
-        for known in splits:
-            found |= contains(known, triples)
+        snapshot = self.opened.snapshot
+        found: Array = np.any([snapshot.contains(split, triples) for split in Split], axis=0)
         return found
 
     def calibration(self, with_evidence: bool) -> Calibration | None:

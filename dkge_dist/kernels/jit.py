@@ -27,7 +27,7 @@ from dkge_dist.types import Array
 __all__ = [
     "as_readonly",
     "kernel",
-    "load_without_blas",
+    "load_minimal",
     "parallel_kernel",
     "prange",
     "set_threads",
@@ -103,18 +103,20 @@ def as_readonly(array: Array, dtype: Any = None) -> Array:
     return view
 
 
-def load_without_blas() -> None:
-    """Load what numba needs of itself for arrays, without BLAS. For processes that are ours alone and answer at once.
+def load_minimal() -> None:
+    """Load what numba needs of itself for arrays, and no more. For processes that are ours alone and answer at once.
 
-    Numba looks for BLAS by importing scipy.linalg, a fifth of a second at every start, and no kernel needs it.
+    Numba looks for BLAS by importing scipy.linalg, a fifth of a second at every start, and for C functions by importing
+    cffi, which builds a parser of C. No kernel needs either; numba takes them for not installed.
     """
-    if "scipy.linalg" in sys.modules:
-        return
-    sys.modules["scipy.linalg"] = None  # type: ignore[assignment]
+    hidden = [name for name in ("scipy.linalg", "cffi") if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
     try:
+        import numba.core.typing.cffi_utils
         import numba.np.arraymath  # noqa: F401
     finally:
-        del sys.modules["scipy.linalg"]
+        for name in hidden:
+            del sys.modules[name]
 
 
 def set_threads(count: int) -> None:

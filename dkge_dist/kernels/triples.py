@@ -197,6 +197,37 @@ def contains(triples: Triples, queries: Triples) -> Array:
 
 
 @kernel
+def _places_of(values, is_wanted, places):  # type: ignore[no-untyped-def]
+    count = 0
+    for i in range(values.shape[0]):
+        if is_wanted[values[i]]:
+            places[count] = i
+            count += 1
+    return count
+
+
+def beginning(triples: Triples, rows: Array) -> Array:
+    """Where the canonical `triples` stand whose head is among ascending `rows`. Costs log(count) per row."""
+    # Of the type of the column: numpy would convert all of it to another one.
+    wanted = rows.astype(ROW)
+    first = np.searchsorted(triples.head, wanted)
+    sizes = np.searchsorted(triples.head, wanted, side="right") - first
+    found: Array = np.arange(sizes.sum()) + np.repeat(first - np.cumsum(sizes) + sizes, sizes)
+    return found
+
+
+def touching(triples: Triples, rows: Array, row_count: int) -> Triples:
+    """The canonical `triples` with an end among ascending `rows`, which are below `row_count`. One pass over tails."""
+    if not rows.shape[0]:
+        return Triples.empty()
+    is_wanted = np.zeros(row_count, np.bool_)
+    is_wanted[rows] = True
+    places = np.empty(triples.count, OFFSET)  # Pages that nothing is written to cost nothing.
+    ended = places[: _places_of(as_readonly(triples.tail, ROW), as_readonly(is_wanted), places)]
+    return triples.take(distinct(beginning(triples, rows), ended))
+
+
+@kernel
 def _mark_differences(a, b, only_a, only_b):  # type: ignore[no-untyped-def]
     i, j = 0, 0
     while i < only_a.shape[0] and j < only_b.shape[0]:

@@ -155,7 +155,8 @@ def load_delta(storage: Storage, entry: TableEntry, part: PartEntry) -> tuple[Ar
     rows = numbers_of(rows_column)
     if rows.shape[0] and (rows[0] < 0 or rows[-1] >= entry.rows or (np.diff(rows) <= 0).any()):
         raise StoreError(f"part {part.digest} is damaged: its rows are not those of a table of {entry.rows}")
-    values = numbers_of(value_column.flatten()).reshape(-1, entry.dim)
+    # Not `flatten`, which first imports all that Arrow computes.
+    values = numbers_of(value_column.values).reshape(-1, entry.dim)
     return rows, values
 
 

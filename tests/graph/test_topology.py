@@ -27,8 +27,9 @@ def assert_topology(topology: Topology, triples: list[Triple], rows: int) -> Non
 
 @given(graphs())
 def test_topology_of_a_graph(graph: RandomGraph) -> None:
-    topology = Topology.of(canonical(to_triples(graph.triples)), graph.rows)
-    assert_topology(topology, graph.triples, graph.rows)
+    train = canonical(to_triples(graph.triples))
+    assert_topology(Topology.of(train, graph.rows), graph.triples, graph.rows)
+    assert_topology(Topology.of_few(train), graph.triples, graph.rows)
 
 
 @given(st.lists(evolutions(), min_size=1, max_size=4))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import dkge_dist
+from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.jobs.answer import AnswerOptions, answer
 from dkge_dist.jobs.batches import Line
 from dkge_dist.jobs.opened import find_alive
@@ -16,7 +17,7 @@ from dkge_dist.runtime import LocalRuntime
 from dkge_dist.store.store import Store
 from dkge_dist.types import Split
 from tests.graphs import labelled
-from tests.jobs.building import ADDED, ingest_night
+from tests.jobs.building import ADDED, ingest_night, some_train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -34,6 +35,20 @@ def test_prepared_it_says_the_same(store: Path) -> None:
         assert not session.keep
         session.prepare()
         assert session.keep and said(session) == before
+
+
+def test_a_base_with_its_change_says_what_the_whole_snapshot_says(store: Path, tmp_path: Path) -> None:
+    """And is not joined for it: a question reads what is around it from the base and from the change."""
+    ingest_night(tmp_path / "night.changes", store, ADDED, some_train(store, 3))
+    dkge_dist.update(store)
+    with open_session(Store.open(store), LocalRuntime()) as session:
+        found, snapshot = said(session), session.opened.snapshot
+        assert snapshot.diff.train.added.count and snapshot.diff.train.deleted.count
+        assert not snapshot._triples
+        train, valid, test = (snapshot.triples(split) for split in Split)
+        rebuilt = Snapshot.full((train, valid, test), snapshot.entity_rows, snapshot.relation_rows)
+        opened = session.opened._replace(snapshot=rebuilt)
+        assert said(Session(opened, session.embedding, session.notice, keep=False)) == found
 
 
 def test_facts_are_all_triples_of_an_entity(store: Path, tmp_path: Path) -> None:

@@ -119,20 +119,22 @@ def test_two_threads_may_run_parallel_kernels_at_once() -> None:
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
-def test_kernels_run_without_blas_and_others_still_find_it() -> None:
+def test_kernels_run_without_blas_and_cffi_and_others_still_find_them() -> None:
     code = """
 import sys
 import numpy as np
-from dkge_dist.kernels.jit import load_without_blas
-load_without_blas()
+from dkge_dist.kernels.jit import load_minimal
+load_minimal()
 from dkge_dist.kernels.rows import gather_rows
 out = np.empty((2, 3), np.float32)
 gather_rows(np.arange(12, dtype=np.float32).reshape(4, 3), np.array([3, 1], np.int32), out)
 assert out.tolist() == [[9, 10, 11], [3, 4, 5]], out
-assert "scipy.linalg" not in sys.modules
+assert not {"scipy.linalg", "cffi"} & set(sys.modules)
+import cffi
 import scipy.linalg
 assert scipy.linalg.norm([3, 4]) == 5
-load_without_blas()
-assert sys.modules["scipy.linalg"] is scipy.linalg
+assert cffi.FFI().sizeof("int") == 4
+load_minimal()
+assert (sys.modules["scipy.linalg"], sys.modules["cffi"]) == (scipy.linalg, cffi)
 """
     subprocess.run([sys.executable, "-c", code], check=True)
