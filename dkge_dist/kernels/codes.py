@@ -163,7 +163,8 @@ def _asked_of(candidates, at, tile):  # type: ignore[no-untyped-def]
     """A bit for each candidate, from position `at` on, in a tile; and the position after them."""
     asked = np.uint64(0)
     while at < candidates.shape[0] and candidates[at] < (tile + 1) * TILE:
-        asked |= np.uint64(1) << np.uint64(candidates[at] - tile * TILE)
+        if candidates[at] >= tile * TILE:
+            asked |= np.uint64(1) << np.uint64(candidates[at] - tile * TILE)
         at += 1
     return asked, at
 
