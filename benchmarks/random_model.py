@@ -43,8 +43,9 @@ def publish_random_model(store: Store, snapshot: int, words: list[str]) -> int:
         for rows, block in ((graph.entity_rows, manifest.block_rows), (graph.relation_rows, None)):
             values = rng.standard_normal((rows, dim), np.float32)
             # One table serves as all three: equal parts are kept once.
-            entry = save_table(staging, values, block or block_rows(rows))
-            tables.append(dict.fromkeys(Field, entry))
+            entry = save_table(staging, values, block or block_rows(rows), coded=True)
+            plain = entry.model_copy(update={"codes": None})
+            tables.append({field: entry if field is Field.JOINT else plain for field in Field})
         arrays = {name: value.numpy() for name, value in dense.items()}
         entry = save_model(staging, manifest.version, (tables[0], tables[1]), arrays, metadata)
         return publish_model(store, entry, time.perf_counter() - began).version

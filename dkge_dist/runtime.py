@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from dkge_dist.store.manifest import ModelManifest
 from dkge_dist.store.store import Store
+from dkge_dist.tables.coded import open_joint
 from dkge_dist.tables.initializer import RowInitializer
 from dkge_dist.tables.memory import refuse_too_large
 from dkge_dist.tables.table import LocalTable, Tables
@@ -163,7 +164,10 @@ class LocalRuntime:
     ) -> Iterator[Tables]:
         """The tables of a model version, mapped from the store."""
         kinds = zip((model.model.entities, model.model.relations), rows, strict=True)
-        yield Tables(*(LocalTable.stored(store.storage, entries, count, fields) for entries, count in kinds))
+        if fields == (Field.JOINT,):
+            yield Tables(*(open_joint(store.storage, entries[Field.JOINT], count) for entries, count in kinds))
+        else:
+            yield Tables(*(LocalTable.stored(store.storage, entries, count, fields) for entries, count in kinds))
 
     @contextmanager
     def run(self, spec: WorkerSpec, monitor: Monitor) -> Iterator[WorkerRun]:

@@ -413,3 +413,15 @@ def quoted_records(text: str, delimiter: str) -> list[list[str]] | None:
             records.append(record)
             record = []
     return records
+
+
+def rows_within(words: np.ndarray, query: np.ndarray, limit: int, sure: int) -> tuple[int, int]:
+    """Bits of the rows of a tile by their distances in bytes, less the error and with it."""
+    near = surely = 0
+    asked = query.tobytes()
+    for row in range(words.shape[1]):
+        own, error = words[:-1, row].tobytes(), int(words[-1, row]) & 0xFFFFFFFF
+        distance = sum(abs(a - b) for a, b in zip(own, asked, strict=True))
+        near |= (distance - error <= limit) << row
+        surely |= (distance + error <= sure) << row
+    return near, surely

@@ -18,9 +18,11 @@ import numpy as np
 
 from dkge_dist.cluster.errors import StaleAttemptError
 from dkge_dist.cluster.transport import AllocateReply, Shape
+from dkge_dist.kernels.codes import Grid
 from dkge_dist.kernels.jit import set_threads
 from dkge_dist.kernels.ranks import FilteredCandidates, count_closer, distances_to_rows
 from dkge_dist.kernels.sets import distinct
+from dkge_dist.store.codes import save_code_blocks
 from dkge_dist.store.manifest import PartEntry, TableEntry
 from dkge_dist.store.storage import Blob, open_storage
 from dkge_dist.store.tables import BlockIndex, blocks, save_blocks, save_delta
@@ -261,6 +263,17 @@ class ShardServer:
                     saved[field] = [(span.first, blob) for span, blob in zip(spans, blobs, strict=True)]
             self._counts["bytes_written"] += staging.written
             return saved, staging.written
+
+    def save_codes(self, attempt: str, location: str, grid: Grid) -> tuple[list[tuple[int, Blob]], int]:
+        """Write the codes of all joint vectors as parts of a store: (first row, blob), and how many bytes were new."""
+        with self._changed:
+            self._check(attempt)
+            spans, values = self.plan.spans(self.number), self._shard.values[Field.JOINT]
+            with open_storage(location).staging() as staging:
+                rows = (values[span.local : span.local + span.size] for span in spans)
+                blobs = save_code_blocks(staging, rows, self.plan.block_rows, grid)
+            self._counts["bytes_written"] += staging.written
+            return [(span.first, blob) for span, blob in zip(spans, blobs, strict=True)], staging.written
 
     def save_deltas(self, attempt: str, location: str, rows: LocalRows) -> tuple[dict[Field, PartEntry], int]:
         """Write some rows (ascending) as parts of a store."""

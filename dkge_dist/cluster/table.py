@@ -27,9 +27,11 @@ from dkge_dist.cluster.requests import (
 from dkge_dist.cluster.row_slice import PendingPull, RowSlice
 from dkge_dist.cluster.server import LocalRows, Reply, StoredTables
 from dkge_dist.cluster.transport import Address, Message, Payload, Received, RowSelection
+from dkge_dist.kernels.codes import grid_of
 from dkge_dist.kernels.ranks import FilteredCandidates
 from dkge_dist.kernels.rows import RowMembership
 from dkge_dist.runtime import Communicator
+from dkge_dist.store.codes import sample_of, save_code_index, wants_codes
 from dkge_dist.store.manifest import PartEntry, TableEntry
 from dkge_dist.store.storage import Staging
 from dkge_dist.store.tables import save_index
@@ -291,7 +293,17 @@ class RayTable:
         for field in Field:
             blocks = sorted(block for blocks, _ in saved for block in blocks[field])
             tables[field] = save_index(staging, [blob for _, blob in blocks], self.rows, self.dim, block_rows)
+        if wants_codes(self.rows):
+            tables[Field.JOINT] = self._save_codes(staging, tables[Field.JOINT])
         return tables
+
+    def _save_codes(self, staging: Staging, table: TableEntry) -> TableEntry:
+        """The joint vectors with codes, each shard its blocks; the grid is that of the whole table."""
+        grid = grid_of(self.pull({Field.JOINT: sample_of(self.rows)})[Field.JOINT])
+        saved = self._everywhere("save_codes", staging.storage.location, grid)
+        staging.written += sum(written for _, written in saved)
+        blocks = sorted(block for blocks, _ in saved for block in blocks)
+        return save_code_index(staging, table, [blob for _, blob in blocks], self.plan.block_rows, grid)
 
     def save_deltas(self, staging: Staging, rows: RowsByField) -> dict[Field, list[PartEntry]]:
         """Write some rows (ascending) as deltas of a store: each shard that holds any of them a part of its own."""

@@ -29,6 +29,7 @@ from dkge_dist.store.manifest import (
     RollbackManifest,
     SnapshotManifest,
     TableEntry,
+    indexes_of,
     parts_of,
     tables_of,
 )
@@ -287,13 +288,14 @@ def _new_bytes(store: Store, manifest: Manifest) -> int:
     old = {part.digest for part in parts_of(known)}
     sizes = {part.digest: part.size for part in parts_of(manifest) if part.digest not in old}
     tables = tables_of(manifest.model) if isinstance(manifest, ModelManifest) else []
-    bases = {table.base.digest: _base_bytes(table) for table in tables if table.base.digest not in old}
+    bases = {table.base.digest: _base_bytes(table) for table in tables if not old.issuperset(indexes_of(table))}
     return sum(sizes.values()) + sum(bases.values())
 
 
 def _base_bytes(table: TableEntry) -> int:
     """Of the blocks of a table, which its manifest does not name one by one."""
-    return table.rows * table.dim * VALUE_BYTES
+    codes = table.dim // VALUE_BYTES if table.codes is not None else 0
+    return table.rows * (table.dim + codes) * VALUE_BYTES
 
 
 def _changed_answers(store: Store, runtime: Runtime, head: Manifest) -> Report:

@@ -1,4 +1,4 @@
-"""How all kernels are compiled: without the GIL, cached on disk, and never with leave to reorder sums (see `sums`).
+"""How all kernels are compiled: without the GIL, cached on disk, and without leave to reorder sums (see `sums`).
 
 The thread-safe threading layer is required, because the prefetcher runs kernels beside the training thread: numba's
 fallback layer aborts the process when two Python threads run parallel kernels at once.
@@ -26,6 +26,7 @@ from dkge_dist.types import Array
 
 __all__ = [
     "as_readonly",
+    "estimate",
     "kernel",
     "load_minimal",
     "parallel_kernel",
@@ -52,12 +53,17 @@ def subkernel(function: F) -> F:
     return _compiled(function)
 
 
+def estimate(function: F) -> F:
+    """A subkernel that may add in any order: for sums whose error its caller allows for."""
+    return _compiled(function, fastmath=frozenset({"reassoc", "nsz"}))
+
+
 def parallel_kernel(function: F) -> F:
     """A kernel whose outer `prange`, over independent rows, runs on all threads."""
     return _compiled(function, parallel=True)
 
 
-def _compiled(function: F, parallel: bool = False) -> F:
+def _compiled(function: F, parallel: bool = False, fastmath: frozenset[str] = frozenset()) -> F:
     """Compile at the first call, cached in a folder named by a digest of all sources that the kernel is made of.
 
     Numba notices when the file of a kernel changes, but not the file of a subkernel compiled into it: after an upgrade
@@ -66,7 +72,7 @@ def _compiled(function: F, parallel: bool = False) -> F:
     before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
     numba.config.CACHE_DIR = _cache_folder(Path(function.__code__.co_filename))  # type: ignore[attr-defined]
     try:
-        return cast(F, njit(cache=True, nogil=True, parallel=parallel)(function))
+        return cast(F, njit(cache=True, nogil=True, parallel=parallel, fastmath=set(fastmath))(function))
     finally:
         numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
 

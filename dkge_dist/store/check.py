@@ -25,6 +25,7 @@ from dkge_dist.store.manifest import (
     PartEntry,
     SegmentEntry,
     SnapshotManifest,
+    indexes_of,
     parts_of,
     tables_of,
 )
@@ -146,7 +147,7 @@ class _Checker:
         blocks = [
             part
             for table in tables_of(entry)
-            if self.sound[table.base.digest]
+            if all(self.sound[digest] for digest in indexes_of(table))
             for part in table_parts(self.store.storage, table)
         ]
         for part in blocks:

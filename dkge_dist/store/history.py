@@ -18,6 +18,7 @@ from dkge_dist.store.manifest import (
     ModelManifest,
     RollbackManifest,
     SnapshotManifest,
+    indexes_of,
     joined_ranges,
     parts_of,
     ranges_of,
@@ -246,11 +247,11 @@ def _needed(store: Store, head: Manifest, keep: int, trained: set[int | None]) -
 def _used_digests(store: Store, needed: set[int]) -> set[str]:
     """Every part that some versions need. What they share is looked at once."""
     used: set[str] = set()
-    bases: set[str] = set()
+    indexes: set[str] = set()
     for manifest in map(store.manifest, sorted(needed)):
         used |= {part.digest for part in parts_of(manifest)}
         for table in tables_of(manifest.model) if isinstance(manifest, ModelManifest) else ():
-            if table.base.digest not in bases:
-                bases.add(table.base.digest)
+            if not indexes.issuperset(indexes_of(table)):
+                indexes.update(indexes_of(table))
                 used |= {part.digest for part in table_parts(store.storage, table)}
     return used

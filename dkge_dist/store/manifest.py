@@ -98,13 +98,15 @@ class TableEntry(Entry):
     """A table of vectors: blocks of rows as the chunks of a Zarr array, and rows that were written since.
 
     `base` is the array's `zarr.json`, which names its chunks; each of `deltas` holds sorted rows with their values, the
-    later one wins. `rows` counts also those that only a delta has.
+    later one wins. `rows` counts also those that only a delta has. `codes` is the index of 8-bit codes of the base,
+    None where there are none: only joint vectors of many entities have any, and no version of an older program.
     """
 
     rows: Count
     dim: Count
     base: PartEntry
     deltas: list[PartEntry]
+    codes: PartEntry | None = None
 
 
 def _complete(tables: dict[Field, TableEntry]) -> dict[Field, TableEntry]:
@@ -346,6 +348,11 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
 def tables_of(entry: ModelEntry) -> list[TableEntry]:
     """All tables of a model."""
     return [*entry.entities.values(), *entry.relations.values()]
+
+
+def indexes_of(table: TableEntry) -> list[str]:
+    """The digests of the parts that name the blocks of a table."""
+    return [part.digest for part in (table.base, table.codes) if part is not None]
 
 
 def parts_of(value: object) -> Iterator[PartEntry]:

@@ -11,6 +11,7 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
+from dkge_dist.store.codes import CodeIndex, check_codes
 from dkge_dist.store.manifest import (
     BaselineEntry,
     CurrentEntry,
@@ -23,7 +24,7 @@ from dkge_dist.store.manifest import (
 )
 from dkge_dist.store.storage import Staging, StoreError
 from dkge_dist.store.store import NumberTakenError, Store
-from dkge_dist.store.tables import block_rows, load_table, save_bytes, save_delta, save_table
+from dkge_dist.store.tables import block_rows, blocks, load_table, save_bytes, save_delta, save_table
 from dkge_dist.store.verify import open_part
 from dkge_dist.types import ROW, Array, Field
 
@@ -123,7 +124,7 @@ def _grown(staging: Staging, before: TableEntry, rows: int, written: list[PartEn
     rows = max(rows, before.rows)
     if rows > before.rows and not written:
         written = [save_delta(staging, np.empty(0, ROW), np.empty((0, before.dim), np.float32))]
-    return TableEntry(rows=rows, dim=before.dim, base=before.base, deltas=[*before.deltas, *written])
+    return before.model_copy(update={"rows": rows, "deltas": [*before.deltas, *written]})
 
 
 def wants_compaction(entry: ModelEntry) -> bool:
@@ -146,7 +147,10 @@ def save_compact(store: Store, staging: Staging, model: ModelManifest) -> ModelE
         folded.append(
             {
                 field: save_table(
-                    staging, load_table(store.storage, table, when="mapped"), block or block_rows(table.rows)
+                    staging,
+                    load_table(store.storage, table, when="mapped"),
+                    block or block_rows(table.rows),
+                    coded=field is Field.JOINT,
                 )
                 for field, table in tables.items()
             }
@@ -235,6 +239,9 @@ def check_model(store: Store, entry: ModelEntry) -> list[str]:
             wrong = np.flatnonzero(~np.isfinite(load_table(store.storage, table)).all(1))
             if wrong.shape[0]:
                 problems.append(f"{field} vector of {noun} row {wrong[0]} is not finite (and {len(wrong) - 1} others)")
+            if table.codes is not None:
+                base = table.model_copy(update={"rows": CodeIndex(store.storage, table).rows, "deltas": []})
+                problems += check_codes(store.storage, table, blocks(store.storage, base))
     compared = entry.baseline.validation if entry.baseline is not None else None
     for part in (entry.dense, entry.evidence, entry.validation, compared):
         if part is not None:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from dkge_dist.kernels.sets import distinct
+from dkge_dist.store.codes import CodeIndex, with_codes
 from dkge_dist.store.columns import numbers_of, read_columns, write_columns
 from dkge_dist.store.manifest import PartEntry, TableEntry
 from dkge_dist.store.mapping import forget_pages, map_file, map_files
@@ -104,11 +105,12 @@ def _block_of(digest: str, size: int, checksum: str | None = None) -> Blob:
     return Blob(str(digest), int(size), None if checksum is None else str(checksum))
 
 
-def save_table(staging: Staging, values: Array, block: int) -> TableEntry:
-    """Write all rows of a table."""
+def save_table(staging: Staging, values: Array, block: int, coded: bool = False) -> TableEntry:
+    """Write all rows of a table; `coded` with codes beside them, if they are many."""
     rows, dim = values.shape
     parts = save_blocks(staging, (values[first : first + block] for first in range(0, rows, block)), block)
-    return save_index(staging, parts, rows, dim, block)
+    entry = save_index(staging, parts, rows, dim, block)
+    return with_codes(staging, entry, values, block) if coded else entry
 
 
 def save_index(staging: Staging, parts: list[Blob], rows: int, dim: int, block: int) -> TableEntry:
@@ -237,6 +239,14 @@ def blocks(storage: Storage, entry: TableEntry, numbers: Iterable[int] | None = 
         yield number * table.index.block, table.rows(number)
 
 
+def map_base(index: BlockIndex) -> Array | None:
+    """The rows of a base, mapped and writable, verified by nobody; None where they cannot be mapped. Padded."""
+    index.storage.fetch(index.parts)
+    size = index.block * index.dim * VALUE.itemsize
+    mapped = map_files([index.storage.part_path(part) for part in index.parts], size, size * len(index.parts))
+    return None if mapped is None else mapped.view(VALUE).reshape(-1, index.dim)
+
+
 def load_table(
     storage: Storage, entry: TableEntry, rows: int | None = None, when: When | None = None, will_scan: bool = False
 ) -> Array:
@@ -273,6 +283,8 @@ def load_table(
 
 
 def table_parts(storage: Storage, entry: TableEntry) -> Iterator[PartEntry]:
-    """The blocks that a table's index names."""
+    """The blocks that a table's indexes name: of vectors, and of codes where it has any."""
     for part in BlockIndex(storage, entry).parts:
+        yield PartEntry.of(part, 0)
+    for part in CodeIndex(storage, entry).parts if entry.codes is not None else ():
         yield PartEntry.of(part, 0)

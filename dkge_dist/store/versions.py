@@ -19,6 +19,7 @@ from dkge_dist.store.manifest import (
     Manifest,
     ModelManifest,
     SnapshotManifest,
+    indexes_of,
     parse_manifest,
     parts_of,
     tables_of,
@@ -217,6 +218,6 @@ class Versions:
         new = [part for part in parts_of(manifest) if part.digest not in old]
         if isinstance(manifest, ModelManifest):
             for table in tables_of(manifest.model):
-                if table.base.digest not in old:
+                if not old.issuperset(indexes_of(table)):
                     new += table_parts(self.storage, table)
         return [part.part for part in new]

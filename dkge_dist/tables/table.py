@@ -190,7 +190,10 @@ class LocalTable:
 
     def save(self, staging: Staging, block_rows: int) -> dict[Field, TableEntry]:
         """Write all rows as tables of a store, by field."""
-        return {field: save_table(staging, values, block_rows) for field, values in self.shard.values.items()}
+        return {
+            field: save_table(staging, values, block_rows, coded=field is Field.JOINT)
+            for field, values in self.shard.values.items()
+        }
 
     def save_deltas(self, staging: Staging, rows: RowsByField) -> dict[Field, list[PartEntry]]:
         """Write some rows (ascending) as one delta a field."""

@@ -13,6 +13,7 @@ import pytest
 
 from dkge_dist.cluster.errors import StaleAttemptError
 from dkge_dist.cluster.server import ShardServer, summed
+from dkge_dist.kernels.codes import Grid
 from dkge_dist.kernels.ranks import FilteredCandidates
 from dkge_dist.tables.nearest import merged
 from dkge_dist.tables.plan import ShardPlan
@@ -123,6 +124,7 @@ CALLS: dict[str, Callable[[ShardServer, str, Path], Any]] = {
     ),
     "nearest": lambda server, attempt, folder: server.nearest(attempt, QUERY, np.arange(3, dtype=ROW), 3),
     "save_blocks": lambda server, attempt, folder: server.save_blocks(attempt, str(folder)),
+    "save_codes": lambda server, attempt, folder: server.save_codes(attempt, str(folder), Grid(0.0, 1.0)),
     "save_deltas": lambda server, attempt, folder: server.save_deltas(
         attempt, str(folder), {Field.JOINT: np.arange(2, dtype=ROW)}
     ),

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dkge_dist.cluster.server import ShardServer
+from dkge_dist.cluster.server import ShardServer, StoredTables
+from dkge_dist.store import codes
+from dkge_dist.store.codes import CodeIndex, save_code_index
 from dkge_dist.store.storage import open_storage
 from dkge_dist.store.tables import BlockIndex, load_table, save_delta, save_index, save_table
 from dkge_dist.store.verify import DamagedPartError
@@ -165,6 +167,27 @@ def test_blocks_of_all_shards_make_the_whole_table(tmp_path: Path, shards: int) 
             entry = save_index(staging, [blob for _, blob in blocks], ROWS, DIM, BLOCK)
             assert entry == save_table(staging, twin.shard.values[field], BLOCK)
             assert np.array_equal(load_table(storage, entry), twin.shard.values[field])
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_codes_of_all_shards_are_those_of_the_whole_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: int
+) -> None:
+    monkeypatch.setattr(codes, "CODED_FROM_ROWS", 1)
+    rows, block = 300, 64
+    values = np.random.default_rng(0).normal(size=(rows, DIM)).astype(np.float32)
+    storage = open_storage(str(tmp_path))
+    with storage.staging() as staging:
+        whole = save_table(staging, values, block, coded=True)
+        content = StoredTables(storage.location, {Field.JOINT: whole})
+        made = [ShardServer(number, ShardPlan(rows, block, shards)) for number in range(shards)]
+        grid = CodeIndex(storage, whole).grid
+        saved = []
+        for server in made:
+            server.open("now", 1, content)
+            saved += server.save_codes("now", storage.location, grid)[0]
+        entry = save_code_index(staging, whole, [blob for _, blob in sorted(saved)], block, grid)
+    assert entry == whole
 
 
 def test_deltas_hold_the_rows_of_their_shard_alone(tmp_path: Path) -> None:
