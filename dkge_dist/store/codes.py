@@ -25,6 +25,9 @@ from dkge_dist.types import ROW, Array
 CODED_FROM_ROWS = 1 << 16
 """Smaller tables have no codes: all of their vectors are read in less than a millisecond."""
 
+IN_CACHE = 1 << 23
+"""Bytes that are verified before they are scanned: few enough to be in a cache then, and enough for all threads."""
+
 SAMPLE = 1 << 13
 """Rows that the grid of a table is chosen by."""
 
@@ -144,12 +147,12 @@ class StoredCodes:
     def spans(self, begin: int, end: int) -> list[tuple[int, int]]:
         """The tiles from `begin` to `end` in spans to be scanned one after the other, each after `verify`.
 
-        Blocks that nobody verified yet are spans of their own, so that they are in the cache when they are scanned.
+        Where nobody verified yet, spans are so short that they are in the cache when they are scanned.
         """
         if self._is_sound[begin // self.block_tiles : -(-end // self.block_tiles)].all():
             return [(begin, end)] if begin < end else []
-        first = range(begin - begin % self.block_tiles, end, self.block_tiles)
-        return [(max(begin, at), min(end, at + self.block_tiles)) for at in first]
+        step = self.block_tiles * max(1, IN_CACHE // self.index.parts[0].size)
+        return [(max(begin, at), min(end, at + step)) for at in range(begin - begin % step, end, step)]
 
     def verify(self, begin: int, end: int) -> None:
         """Compare the blocks of some tiles with their checksums, unless that was done."""

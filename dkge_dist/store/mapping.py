@@ -53,10 +53,10 @@ def map_file(path: Path, size: int) -> Array:
         raise StoreError(f"part {path} cannot be mapped: {error}") from None
 
 
-def map_files(files: Sequence[Path], size: int, total: int) -> Array | None:
+def map_files(files: Sequence[Path], size: int, total: int, ahead: bool = True) -> Array | None:
     """`total` bytes, writable, that begin with the files, of `size` bytes each; zeros follow.
 
-    None where it cannot be done: not on Linux, or files that are no whole pages.
+    None where it cannot be done: not on Linux, or files that are no whole pages. `ahead`: most of it will be looked at.
     """
     if sys.platform != "linux" or not files or size % mmap.PAGESIZE:
         return None
@@ -64,7 +64,7 @@ def map_files(files: Sequence[Path], size: int, total: int) -> Array | None:
         # One object owns the whole range and unmaps all of it, whatever is mapped over it.
         whole = np.frombuffer(mmap.mmap(-1, total, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), np.uint8)
         for number, path in enumerate(files):
-            _map_at(path, int(whole.ctypes.data) + number * size, size)
+            _map_at(path, int(whole.ctypes.data) + number * size, size, ahead)
     except OSError:
         # Such as more files than a process may map. Reading them instead names what is wrong.
         return None
@@ -77,11 +77,12 @@ def forget_pages(data: Array) -> None:
     _madvise()(int(data.ctypes.data), data.nbytes, mmap.MADV_DONTNEED)
 
 
-def _map_at(path: Path, address: int, size: int) -> None:
+def _map_at(path: Path, address: int, size: int, ahead: bool) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        # A slow disk is read ahead in one go, instead of page by page when the vectors are needed.
-        os.posix_fadvise(descriptor, 0, size, os.POSIX_FADV_WILLNEED)
+        if ahead:
+            # A slow disk is read ahead in one go, instead of page by page when the vectors are needed.
+            os.posix_fadvise(descriptor, 0, size, os.POSIX_FADV_WILLNEED)
         protection, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | MAP_FIXED
         if _mmap()(address, size, protection, flags, descriptor, 0) == MAP_FAILED:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(path))

@@ -243,7 +243,8 @@ def map_base(index: BlockIndex) -> Array | None:
     """The rows of a base, mapped and writable, verified by nobody; None where they cannot be mapped. Padded."""
     index.storage.fetch(index.parts)
     size = index.block * index.dim * VALUE.itemsize
-    mapped = map_files([index.storage.part_path(part) for part in index.parts], size, size * len(index.parts))
+    files = [index.storage.part_path(part) for part in index.parts]
+    mapped = map_files(files, size, size * len(files), ahead=False)  # By codes few of the rows are read.
     return None if mapped is None else mapped.view(VALUE).reshape(-1, index.dim)
 
 

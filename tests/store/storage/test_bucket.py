@@ -15,11 +15,15 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dkge_dist.store import codes
+from dkge_dist.store.codes import CodeIndex
 from dkge_dist.store.storage import Blob, MissingError, Removable, Storage, StoreError, leases, open_storage
 from dkge_dist.store.storage.bucket import BucketStorage
 from dkge_dist.store.storage.leases import Lease, LeaseHeldError
 from dkge_dist.store.storage.objects import Objects
 from dkge_dist.store.tables import BlockIndex, load_table, save_table
+from dkge_dist.tables.coded import open_joint
+from dkge_dist.types import Field
 from tests.bucket_server import Proxy, Weather
 from tests.store.storage.contract import LATER, StorageContract, part_of, stored
 
@@ -305,6 +309,26 @@ def test_damage_in_the_cache_is_mended_from_the_bucket(storage: BucketStorage, r
     storage.objects.put(storage._part(parts[1].digest), bytes(parts[1].size))
     with pytest.raises(StoreError, match="is damaged"):
         load_table(BucketStorage(storage.location), entry)
+
+
+def test_damage_of_codes_and_rows_in_the_cache_is_mended_from_the_bucket(
+    storage: BucketStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found when they are read, after the table was opened."""
+    monkeypatch.setattr(codes, "CODED_FROM_ROWS", 1)
+    values = np.random.default_rng(1).random((1500, 16), np.float32)
+    with storage.staging() as staging:
+        entry = save_table(staging, values, 512, coded=True)
+    every = np.arange(1500, dtype=np.int32)
+    for parts in (BlockIndex(storage, entry).parts, CodeIndex(storage, entry).parts):
+        for part in parts:
+            path = storage.part_path(part)
+            path.write_bytes(bytes(part.size))
+        table = open_joint(BucketStorage(storage.location), entry, 1500)
+        assert table.nearest(values[[7, 1400]], every, 1).rows.tolist() == [[7], [1400]]
+        assert np.array_equal(table.pull({Field.JOINT: every})[Field.JOINT], values)
+        for part in parts:
+            assert hashlib.sha256(storage.part_path(part).read_bytes()).hexdigest() == part.digest
 
 
 class TestRemoveBesideAWriter:
