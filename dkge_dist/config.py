@@ -190,10 +190,10 @@ class OnlineSettings(Section):
         int,
         Field(
             ge=0,
-            description="epochs over all that changed; then, as long as the surroundings are unhurt, only over what is "
-            "not learnt; 0: never",
+            description="batches (two epochs at least) over all that changed; then, as long as the surroundings are "
+            "unhurt, only over what is not learnt; 0: never",
         ),
-    ] = 8
+    ] = 64
     refit_evidence: Annotated[
         float,
         Field(

@@ -37,6 +37,9 @@ class UpdateResult:
 ROUND = 4
 """Epochs between two looks at what is left to learn: most of it needs few, and a look costs about as much as one."""
 
+LEAST_EPOCHS = 2
+"""Over all that changed, however many batches they have."""
+
 UNHURT = 0.99
 """Share of its MRR before the night at which the surroundings of the change count as unhurt."""
 
@@ -119,8 +122,10 @@ class Updater:
 
     def _next_look(self, epoch: int) -> int:
         """The epoch after which what is left to learn is looked for."""
-        first, last = self.settings.narrow_after, self.settings.max_epochs
-        return min(last, first if epoch < first else epoch + ROUND) if first else last
+        if not self.settings.narrow_after:
+            return self.settings.max_epochs
+        first = max(LEAST_EPOCHS, -(-self.settings.narrow_after // self.changed.batches))
+        return min(self.settings.max_epochs, first if epoch < first else epoch + ROUND)
 
     def _is_left(self) -> Array:
         """Of the changed triples: added ones that, on either side, something else is nearer to; deleted ones that are

@@ -304,7 +304,7 @@ def test_a_night_that_only_deletes_is_learnt() -> None:
     assert distance() > start
 
 
-NARROW = ["online.max_epochs=8", "online.narrow_after=2"]
+NARROW = ["online.max_epochs=8", "online.narrow_after=1"]
 
 
 def with_surroundings(update: Updater, mrr: Iterable[float]) -> Updater:
@@ -362,9 +362,11 @@ def test_later_epochs_pass_over_what_is_left(night: Night) -> None:
     assert values_of(tables)["entities"][Field.JOINT].tobytes() == after["entities"][Field.JOINT].tobytes()
 
 
-@pytest.mark.parametrize(("first", "looks"), [(0, []), (2, [2, 6]), (3, [3, 7]), (8, []), (9, [])])
+@pytest.mark.parametrize(("first", "looks"), [(0, []), (1, [2, 6]), (2, [2, 6]), (3, [3, 7]), (8, []), (9, [])])
 def test_what_is_left_is_looked_for_every_four_epochs(night: Night, first: int, looks: list[int]) -> None:
-    update, _ = updater(night, ["online.max_epochs=8", f"online.narrow_after={first}"])
+    batches = updater(night)[0].changed.batches
+    assert batches > 1
+    update, _ = updater(night, ["online.max_epochs=8", f"online.narrow_after={first * batches}"])
     with_surroundings(update, [0.5] * 9)
     asked, ranks = [], np.full(night.plan.changed.count, 2.0)
     epoch = update._epoch
@@ -378,7 +380,7 @@ def test_what_is_left_is_looked_for_every_four_epochs(night: Night, first: int, 
 
 
 def test_as_long_as_the_surroundings_are_hurt_epochs_pass_over_all_that_changed(night: Night) -> None:
-    update, _ = updater(night, ["online.max_epochs=14", "online.narrow_after=2"])
+    update, _ = updater(night, ["online.max_epochs=14", "online.narrow_after=1"])
     with_surroundings(update, [0.5, 0.49, 0.5, 0.49])
     passed = []
     epoch = update._epoch
