@@ -91,6 +91,8 @@ KERNELS = "tests/kernels/"
 """Tests that compile all kernels, each file others than the next."""
 WITH_RAY = ("tests/cluster", "tests/launch")
 """Tests that start Ray: one after the other, because each Ray takes itself to have the machine for itself."""
+BEGUN_FIRST = (KERNELS, "tests/cluster/", "tests/store/")
+"""After the kernels the longest folders, so that neither process waits for them in the end."""
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -109,12 +111,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByFolder(config, log)
 
 
+def _turn(item: pytest.Item) -> int:
+    return next((n for n, start in enumerate(BEGUN_FIRST) if item.nodeid.startswith(start)), len(BEGUN_FIRST))
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Kernels first: two processes compile half of them each, and all that follows finds them on disk.
 
     Tests marked `gpu` are skipped where there is none; torch is imported only if there are such tests.
     """
-    items.sort(key=lambda item: not item.nodeid.startswith(KERNELS))
+    items.sort(key=_turn)
     needing = [item for item in items if item.get_closest_marker("gpu")]
     if not needing:
         return
