@@ -54,7 +54,7 @@ def _popcount(word):  # type: ignore[no-untyped-def]
 
 
 @subkernel
-def _lowest_set_bit(word):  # type: ignore[no-untyped-def]
+def lowest_set_bit(word):  # type: ignore[no-untyped-def]
     """Index of the lowest set bit."""
     return _popcount((word & (np.uint64(0) - word)) - np.uint64(1))
 
@@ -84,7 +84,7 @@ def _fill_padded(contexts, members, scale, size, vertices, adjacency):  # type: 
             for w in range(contexts.mask.shape[2]):
                 word = contexts.mask[b, i, w]
                 while word:
-                    j = (w << 6) + _lowest_set_bit(word)
+                    j = (w << 6) + lowest_set_bit(word)
                     if j < i:
                         value = here * scale[_degree(contexts.mask, b, j)]
                         adjacency[k, i, j] = value
@@ -147,7 +147,7 @@ def _fill_ragged(contexts, indptr, degree, scale, ragged_vertices, entry_ptr, en
             for w in range(contexts.mask.shape[2]):
                 word = contexts.mask[b, i, w]
                 while word:
-                    j = first + (w << 6) + _lowest_set_bit(word)
+                    j = first + (w << 6) + lowest_set_bit(word)
                     entry_slot[at] = j
                     weight[at] = here * scale[degree[j]]
                     at += 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from dkge_dist.kernels.jit import parallel_kernel, prange, subkernel
-from dkge_dist.kernels.sums import dot
+from dkge_dist.kernels.vectors import dot
 
 
 @subkernel

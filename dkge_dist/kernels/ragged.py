@@ -15,8 +15,8 @@ import numpy as np
 
 from dkge_dist.kernels.adjacency import RaggedContexts
 from dkge_dist.kernels.jit import as_readonly, parallel_kernel, prange, subkernel
-from dkge_dist.kernels.sums import dot
 from dkge_dist.kernels.triples import group
+from dkge_dist.kernels.vectors import dot
 from dkge_dist.types import OFFSET, ROW, Array
 
 CHUNK = 16

@@ -111,22 +111,19 @@ def batch_loss(
     # The question's own entity is as far from h* + r*, and from t* − r*, as r* is long.
     own = relation.abs().sum(-1).masked_fill(~on(device, batch.own_is_negative), torch.inf)
     shared, log_weight = entity_BD.index_select(0, on(device, batch.shared)), on(device, batch.log_weight)
+    # Questions for tails and for heads, one after the other: what is made of the negatives is made once for both.
+    positive_2B = torch.cat(
+        [positive - offset_share * on(device, offset) for offset in (batch.tail_offset, batch.head_offset)]
+    )
+    known_2BN = torch.cat([on(device, mask) for mask in (batch.known_tail_mask, batch.known_head_mask)])
     side = softmax_loss if loss.kind == "softmax" else self_adversarial_loss
-    sides = (
-        (head + relation, batch.known_tail_mask, batch.tail_offset),
-        (tail - relation, batch.known_head_mask, batch.head_offset),
+    return side(
+        positive_2B,
+        on(device, batch.denied).repeat(2),
+        torch.cat([head + relation, tail - relation]),
+        Negatives(shared, known_2BN, log_weight, own.repeat(2)),
+        loss.margin,
     )
-    by_tail, by_head = (
-        side(
-            positive - offset_share * on(device, offset),
-            on(device, batch.denied),
-            query,
-            Negatives(shared, on(device, mask), log_weight, own),
-            loss.margin,
-        )
-        for query, mask, offset in sides
-    )
-    return by_tail + by_head
 
 
 def _gradient(parameter: Tensor) -> Tensor:

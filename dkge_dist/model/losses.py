@@ -17,8 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dkge_dist.kernels.distances import CHUNKS, margin_l1, softmax_l1
+from dkge_dist.kernels.distances import margin_l1
 from dkge_dist.kernels.jit import as_readonly
+from dkge_dist.kernels.softmax import softmax_l1
 from dkge_dist.model.translation import pair_distances, score
 
 
@@ -131,14 +132,9 @@ class _SoftmaxL1(torch.autograd.Function):
         logq_N: Tensor,
         margin: float,
     ) -> Tensor:
-        positive, query, negative, own = (x.detach().contiguous() for x in (positive_B, query_BD, negative_ND, own_B))
-        loss_B, by_positive, by_own = (torch.empty_like(positive) for _ in range(3))
-        by_query, parts_CND = torch.empty_like(query), negative.new_empty(CHUNKS, *negative.shape)
-        softmax_l1(
-            query.numpy(), negative.numpy(), positive.numpy(), denied_B.numpy(), own.numpy(), known_BN.numpy(),
-            logq_N.numpy(), np.float32(margin), loss_B.numpy(), by_positive.numpy(), by_own.numpy(), by_query.numpy(),
-            parts_CND.numpy(),
-        )  # fmt: skip
+        positive, query, negative, own = (x.detach().numpy() for x in (positive_B, query_BD, negative_ND, own_B))
+        found = softmax_l1(query, negative, positive, denied_B.numpy(), own, known_BN.numpy(), logq_N.numpy(), margin)
+        loss_B, by_positive, by_own, by_query, parts_CND = (torch.from_numpy(array) for array in found)
         ctx.save_for_backward(by_positive, by_query, parts_CND.sum(0), by_own)
         return loss_B.sum()
 
