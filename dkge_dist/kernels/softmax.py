@@ -20,7 +20,7 @@ from dkge_dist.kernels.codes import ALL, NO_ERROR_KNOWN, NONE_BELOW, groups_of, 
 from dkge_dist.kernels.exponentials import exponentials
 from dkge_dist.kernels.jit import as_readonly, kernel, parallel_kernel, prange, subkernel
 from dkge_dist.kernels.ranks import TILE
-from dkge_dist.kernels.vectors import add_slope, distance, dot, largest, total
+from dkge_dist.kernels.vectors import GROUP, add_slope, add_slopes, distance, dot, largest, total
 from dkge_dist.types import Array
 
 CHUNKS = 8
@@ -85,6 +85,28 @@ def _reach(nearest, farthest_logq, log_negligible, per_unit, error):  # type: ig
     return np.int64(max(np.ceil(reach), np.float32(NONE_BELOW)))
 
 
+@subkernel
+def _go_back(query_QD, candidate_ND, slope_4N, first, last, by_query_QD, by_candidate_ND):  # type: ignore[no-untyped-def]
+    """Add the gradients of the queries `first:last` by their weights `slope_4N`, which are zero afterwards.
+
+    While everything is near, a whole group is taken at once; later hardly two of them share a candidate.
+    """
+    for n in range(slope_4N.shape[1]):
+        sharing = 0
+        for k in range(GROUP):
+            sharing += slope_4N[k, n] != 0
+        if sharing > 1 and last - first == GROUP:
+            near, by_near = query_QD[first:last], by_query_QD[first:last]
+            add_slopes(near, candidate_ND[n], slope_4N, n, by_near, by_candidate_ND[n])
+        elif sharing:
+            for q in range(first, last):
+                weight = slope_4N[q - first, n]
+                if weight != 0:
+                    add_slope(query_QD[q], candidate_ND[n], weight, by_query_QD[q], by_candidate_ND[n])
+        if sharing:
+            slope_4N[:, n] = 0
+
+
 @parallel_kernel
 def _softmax(  # type: ignore[no-untyped-def]
     query_QD,
@@ -107,10 +129,12 @@ def _softmax(  # type: ignore[no-untyped-def]
     share = (queries + CHUNKS - 1) // CHUNKS
     log_negligible, most_logq = np.log(negligible), largest(logq_N)
     for chunk in prange(CHUNKS):
-        parts_CND[chunk] = 0
+        parts_CND[chunk, :] = 0  # `parts_CND[chunk] = 0` would make numba take 0 for `parts_CND[chunk]` below
         near_N, weight_N = np.empty(count, np.int32), np.empty(count, np.float32)
+        slope_4N = np.zeros((GROUP, count), np.float32)
         words = np.zeros((1, groups), np.uint64)
-        for q in range(chunk * share, min(queries, (chunk + 1) * share)):
+        begin, end = chunk * share, min(queries, (chunk + 1) * share)
+        for q in range(begin, end):
             true = -positive_Q[q] - margin
             # The weights of others beside a denied positive are those among themselves.
             nearest = -own_Q[q] if denied_Q[q] else max(true, -own_Q[q])
@@ -148,11 +172,13 @@ def _softmax(  # type: ignore[no-untyped-def]
                 by_positive_Q[q] = -chance
             by_own_Q[q] = -sign * (own / base)
             by_query_QD[q] = 0
+            place = (q - begin) % GROUP
             for i in range(found):
                 weight = sign * (weights[i] / base)
                 if abs(weight) > negligible:
-                    n = near_N[i]
-                    add_slope(query_QD[q], candidate_ND[n], weight, by_query_QD[q], parts_CND[chunk, n])
+                    slope_4N[place, near_N[i]] = weight
+            if place == GROUP - 1 or q == end - 1:
+                _go_back(query_QD, candidate_ND, slope_4N, q - place, q + 1, by_query_QD, parts_CND[chunk])
 
 
 def softmax_l1(

@@ -3,7 +3,7 @@
 Left to itself LLVM vectorises no sum: it may not reorder one. With `fastmath` it may, but each compilation might do so
 differently: numba optimises a kernel once when it is compiled and once more when it is read from the cache. And before
 each loop that adds one row to another it asks whether the two overlap. So the registers are written out here: two of 16
-numbers, then one of 8, then number by number. The results are the same on processors with shorter registers.
+numbers, then one of 8, one of 4, then number by number. The results are the same on processors with shorter registers.
 
 All arrays are contiguous, float32, and of the length of the first one.
 """
@@ -22,7 +22,13 @@ from numba.extending import intrinsic
 
 from dkge_dist.types import Array
 
-LANES, FEW = 16, 8
+LANES = 16
+WIDTHS = (LANES, 8, 4, 1)
+"""Numbers of the registers of a loop after the other; the first one takes two at a time."""
+
+GROUP = 4
+"""Queries that `add_slopes` takes at once."""
+
 _F32, _I1, _I32, _I64 = ir.FloatType(), ir.IntType(1), ir.IntType(32), ir.IntType(64)
 
 Term = Callable[[Any, list[Any], Any], Any]
@@ -68,10 +74,18 @@ def _place(builder: Any, data: Any, at: Any, lanes: int) -> Any:
 
 
 def _steps(builder: Any, count: Any) -> list[tuple[Any, Any, int]]:
-    """(begin, end, numbers of a step) of the loops over `count` numbers."""
-    many = builder.and_(count, _I64(-2 * LANES))
-    few = builder.and_(count, _I64(-FEW))
-    return [(_I64(0), many, 2 * LANES), (many, few, FEW), (few, count, 1)]
+    """(begin, end, numbers of a register) of the loops over `count` numbers."""
+    ends = [builder.and_(count, _I64(-width)) for width in (2 * LANES, *WIDTHS[1:])]
+    return list(zip([_I64(0), *ends], ends, WIDTHS, strict=False))
+
+
+def _each(builder: Any, count: Any, body: Callable[[Any, int, int], None]) -> None:
+    """`body(at, lanes, turn)` for registers that together hold `count` numbers; the first loop has two turns."""
+    for begin, end, lanes in _steps(builder, count):
+        turns = 2 if lanes == LANES else 1
+        with cgutils.for_range_slice(builder, begin, end, _I64(turns * lanes)) as (at, _):
+            for turn in range(turns):
+                body(builder.add(at, _I64(turn * lanes)), lanes, turn)
 
 
 def _arrays(context: Any, builder: Any, kinds: Sequence[Any], values: Sequence[Any]) -> tuple[list[Any], Any]:
@@ -103,22 +117,26 @@ def _reduction(term: Term, join: Callable[[Any, Any, Any], Any], start: float) -
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         data, count = _arrays(context, builder, signature.args, values)
-        first = {lanes: ir.Constant(_type(lanes), [start] * lanes if lanes > 1 else start) for lanes in (LANES, FEW, 1)}
-        sums = [cgutils.alloca_once_value(builder, first[lanes]) for lanes in (LANES, LANES, FEW, 1)]
-        for number, (begin, end, step) in enumerate(_steps(builder, count)):
-            lanes = min(step, LANES)
-            with cgutils.for_range_slice(builder, begin, end, _I64(step)) as (at, _):
-                for part in range(2 if number == 0 else 1):
-                    here = builder.add(at, _I64(part * LANES))
-                    total = sums[part if number == 0 else number + 1]
-                    loaded = [_load(builder, pointer, here, lanes) for pointer in data]
-                    builder.store(term(builder, loaded, builder.load(total)), total)
-        one, other, few, single = (builder.load(total) for total in sums)
-        value = join(builder, *_halves(builder, join(builder, one, other)))
-        value = join(builder, value, few)
-        while _lanes_of(value) > 1:
-            value = join(builder, *_halves(builder, value))
-        return join(builder, value, single)
+        kept = [(LANES, 0), (LANES, 1), *((lanes, 0) for lanes in WIDTHS[1:])]
+        sums = {
+            key: cgutils.alloca_once_value(
+                builder, ir.Constant(_type(key[0]), [start] * key[0] if key[0] > 1 else start)
+            )
+            for key in kept
+        }
+
+        def body(at: Any, lanes: int, turn: int) -> None:
+            total = sums[lanes, turn]
+            loaded = [_load(builder, pointer, at, lanes) for pointer in data]
+            builder.store(term(builder, loaded, builder.load(total)), total)
+
+        _each(builder, count, body)
+        value = join(builder, builder.load(sums[LANES, 0]), builder.load(sums[LANES, 1]))
+        for lanes in WIDTHS[1:]:
+            while _lanes_of(value) > lanes:
+                value = join(builder, *_halves(builder, value))
+            value = join(builder, value, builder.load(sums[lanes, 0]))
+        return value
 
     return generate
 
@@ -170,24 +188,15 @@ def _reduced(generate: Callable[..., Any], arrays: int) -> Any:
     return intrinsic(lambda typing, x, y, z: typed(x, y, z))
 
 
-def _each(builder: Any, count: Any, body: Callable[[Any, int], None]) -> None:
-    """`body(at, lanes)` for registers that together hold `count` numbers."""
-    for number, (begin, end, step) in enumerate(_steps(builder, count)):
-        with cgutils.for_range_slice(builder, begin, end, _I64(step)) as (at, _):
-            body(at, min(step, LANES))
-            if number == 0:
-                body(builder.add(at, _I64(LANES)), LANES)
-
-
 @intrinsic
 def _add_scaled_vectors(typing: Any, out: Any, weight: Any, x: Any) -> Any:
     _require_vectors((out, x))
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         (to, of), count = _arrays(context, builder, (signature.args[0], signature.args[2]), (values[0], values[2]))
-        scale = {lanes: _same(builder, values[1], lanes) for lanes in (LANES, FEW, 1)}
+        scale = {lanes: _same(builder, values[1], lanes) for lanes in WIDTHS}
 
-        def body(at: Any, lanes: int) -> None:
+        def body(at: Any, lanes: int, turn: int) -> None:
             loaded = [scale[lanes], _load(builder, of, at, lanes), _load(builder, to, at, lanes)]
             _store(builder, _called(builder, "fma", loaded), to, at)
 
@@ -205,10 +214,10 @@ def _add_slope_vectors(typing: Any, query: Any, candidate: Any, weight: Any, by_
         q, c, weight, by_q, by_c = values
         kinds = [signature.args[number] for number in (0, 1, 3, 4)]
         (q, c, by_q, by_c), count = _arrays(context, builder, kinds, (q, c, by_q, by_c))
-        away = {lanes: _same(builder, weight, lanes) for lanes in (LANES, FEW, 1)}
+        away = {lanes: _same(builder, weight, lanes) for lanes in WIDTHS}
         toward = {lanes: builder.fneg(value) for lanes, value in away.items()}
 
-        def body(at: Any, lanes: int) -> None:
+        def body(at: Any, lanes: int, turn: int) -> None:
             is_more = builder.fcmp_ordered(">", _load(builder, q, at, lanes), _load(builder, c, at, lanes))
             slope = builder.select(is_more, away[lanes], toward[lanes])
             _store(builder, builder.fsub(_load(builder, by_q, at, lanes), slope), by_q, at)
@@ -220,6 +229,41 @@ def _add_slope_vectors(typing: Any, query: Any, candidate: Any, weight: Any, by_
     return types.void(query, candidate, types.float32, by_query, by_candidate), generate
 
 
+@intrinsic
+def _add_slopes_vectors(
+    typing: Any, queries: Any, candidate: Any, weights: Any, number: Any, by_queries: Any, by_candidate: Any
+) -> Any:
+    _require_vectors((candidate, by_candidate))
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        q, c, w, number, by_q, by_c = values
+        kinds = [signature.args[place] for place in (1, 0, 2, 4, 5)]
+        (c, q, w, by_q, by_c), count = _arrays(context, builder, kinds, (c, q, w, by_q, by_c))
+        table = context.make_array(signature.args[2])(context, builder, values[2])
+        across = builder.extract_value(table.shape, 1)
+        weight = [
+            builder.load(builder.gep(w, [builder.add(builder.mul(_I64(k), across), number)])) for k in range(GROUP)
+        ]
+        away = [{lanes: _same(builder, one, lanes) for lanes in WIDTHS} for one in weight]
+        toward = [{lanes: builder.fneg(value) for lanes, value in one.items()} for one in away]
+
+        def body(at: Any, lanes: int, turn: int) -> None:
+            here, total = _load(builder, c, at, lanes), _load(builder, by_c, at, lanes)
+            for k in range(GROUP):
+                place = builder.add(builder.mul(_I64(k), count), at)
+                is_more = builder.fcmp_ordered(">", _load(builder, q, place, lanes), here)
+                slope = builder.select(is_more, away[k][lanes], toward[k][lanes])
+                _store(builder, builder.fsub(_load(builder, by_q, place, lanes), slope), by_q, place)
+                total = builder.fadd(total, slope)
+            _store(builder, total, by_c, at)
+
+        _each(builder, count, body)
+        return context.get_dummy_value()
+
+    numbers = types.int64
+    return types.void(queries, candidate, weights, numbers, by_queries, by_candidate), generate
+
+
 def _add_scaled(out: Array, weight: float, x: Array) -> None:
     out += np.float32(weight) * x
 
@@ -228,6 +272,13 @@ def _add_slope(query: Array, candidate: Array, weight: float, by_query: Array, b
     slope = np.where(query > candidate, np.float32(weight), -np.float32(weight))
     by_query -= slope
     by_candidate += slope
+
+
+def _add_slopes(
+    queries: Array, candidate: Array, weights: Array, number: int, by_queries: Array, by_candidate: Array
+) -> None:
+    for k in range(GROUP):
+        _add_slope(queries[k], candidate, weights[k, number], by_queries[k], by_candidate)
 
 
 compiled = not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
@@ -256,3 +307,7 @@ add_scaled: Any = _add_scaled_vectors if compiled else _add_scaled
 
 add_slope: Any = _add_slope_vectors if compiled else _add_slope
 """(query, candidate, weight, by query, by candidate): the gradients of −weight · ‖query − candidate‖₁, added."""
+
+add_slopes: Any = _add_slopes_vectors if compiled else _add_slopes
+"""(`GROUP` queries, candidate, weights of queries by candidates, number of the candidate, by queries, by candidate):
+`add_slope` of all queries, one after the other; the candidate is read and written once for them."""
