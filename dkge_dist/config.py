@@ -85,6 +85,10 @@ class TrainSettings(Section):
     schedule: Annotated[Literal["linear", "constant"], Field(description="of the learning rate, over max_epochs")] = (
         "linear"
     )
+    products: Annotated[
+        Literal["auto", "float32", "bfloat16"],
+        Field(description="precision of products with W in a step; auto: bfloat16 where the processor has it"),
+    ] = "auto"
     init_scale: Annotated[float, Field(gt=0, le=1e3, description="start values, as a share of published ones")] = 0.2
     hide_targets: Annotated[
         float, Field(ge=0, le=1, description="share of triples left out of the contexts they are learnt with")

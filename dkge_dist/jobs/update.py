@@ -349,6 +349,7 @@ def _learn(night: Night, tables: Tables, model: Dkge, evidence: Evidence | None,
     graph, settings, plan = night.graph, night.settings, night.plan
     train, online = settings.train, settings.online
     entity_contexts = EntityContexts(graph.topology, graph.digests[0], graph.sampling)
+    entity_contexts.keep(plan.entities.refreshed)
     relation_contexts = RelationContexts(graph.paths, graph.digests[1], graph.sampling)
     hold = plan.hold(online.hold_affected, graph.topology)
     entities = OnlineObjects(model.entity, tables.entities, entity_contexts, graph.topology, plan.entities, hold)

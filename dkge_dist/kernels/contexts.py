@@ -18,13 +18,16 @@ from dkge_dist.kernels.csr import Adjacency, entry, has, locate
 from dkge_dist.kernels.hashing import combine
 from dkge_dist.kernels.jit import as_readonly, kernel, parallel_kernel, prange, subkernel
 from dkge_dist.kernels.triples import sort_range
-from dkge_dist.types import ROW, Array
+from dkge_dist.types import OFFSET, ROW, Array
 
 SCAN_UP_TO, SCAN_FACTOR = 48, 4
 """Neighbour lists up to this long, or this many times the size of the context, are scanned; longer ones searched."""
 
 CHUNK = 32
 """Contexts that one thread builds with the same scratch memory."""
+
+KEPT_AT_ONCE = 1 << 16
+"""Contexts that are built at once to be kept."""
 
 
 class Contexts(NamedTuple):
@@ -222,6 +225,61 @@ def build_contexts(neighbours: Adjacency, digest: Array, sampling: Sampling, row
     vertices = np.empty((rows.shape[0], sampling.cap + 1), ROW)
     mask = np.empty((rows.shape[0], sampling.cap + 1, words), np.uint64)
     _build(neighbours, as_readonly(digest), sampling, as_readonly(rows, ROW), size, vertices, mask)
+    return Contexts(size, vertices, mask)
+
+
+class KeptContexts(NamedTuple):
+    """Contexts of some entities without padding: vertices and mask rows of number n from `indptr[n]` on."""
+
+    indptr: Array
+    vertices: Array
+    mask: Array
+
+
+@parallel_kernel
+def _pack(contexts, indptr, vertices, mask):  # type: ignore[no-untyped-def]
+    for b in prange(contexts.size.shape[0]):
+        for i in range(contexts.size[b]):
+            vertices[indptr[b] + i] = contexts.vertices[b, i]
+            for w in range(mask.shape[1]):
+                mask[indptr[b] + i, w] = contexts.mask[b, i, w]
+
+
+@parallel_kernel
+def _unpack(kept, numbers, size, vertices, mask):  # type: ignore[no-untyped-def]
+    for b in prange(numbers.shape[0]):
+        first = kept.indptr[numbers[b]]
+        size[b] = kept.indptr[numbers[b] + 1] - first
+        for i in range(size[b]):
+            vertices[b, i] = kept.vertices[first + i]
+            for w in range(mask.shape[2]):
+                mask[b, i, w] = kept.mask[first + i, w]
+
+
+def keep_contexts(neighbours: Adjacency, digest: Array, sampling: Sampling, rows: Array) -> KeptContexts:
+    """`build_contexts` of many rows, some at a time, without the padding."""
+    words = (sampling.cap >> 6) + 1
+    indptr, vertices, mask = np.zeros(rows.shape[0] + 1, OFFSET), np.empty(0, ROW), np.empty((0, words), np.uint64)
+    for first in range(0, rows.shape[0], KEPT_AT_ONCE):
+        some = rows[first : first + KEPT_AT_ONCE]
+        contexts = build_contexts(neighbours, digest, sampling, some)
+        begin = indptr[first]
+        np.cumsum(contexts.size, out=indptr[first + 1 : first + 1 + some.shape[0]])
+        indptr[first + 1 : first + 1 + some.shape[0]] += begin
+        # Large arrays grow in place: the system moves their pages.
+        end = int(indptr[first + some.shape[0]])
+        vertices.resize(end, refcheck=False)
+        mask.resize((end, words), refcheck=False)
+        _pack(contexts, as_readonly(indptr[first : first + some.shape[0]]), vertices, mask)
+    return KeptContexts(*(as_readonly(array) for array in (indptr, vertices, mask)))
+
+
+def kept_contexts(kept: KeptContexts, numbers: Array, sampling: Sampling) -> Contexts:
+    """Copies of some kept contexts, as `build_contexts` gives them."""
+    count, slots = numbers.shape[0], sampling.cap + 1
+    size, vertices = np.empty(count, ROW), np.empty((count, slots), ROW)
+    mask = np.empty((count, slots, kept.mask.shape[1]), np.uint64)
+    _unpack(kept, as_readonly(numbers, ROW), size, vertices, mask)
     return Contexts(size, vertices, mask)
 
 

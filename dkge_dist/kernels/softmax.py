@@ -86,25 +86,26 @@ def _reach(nearest, farthest_logq, log_negligible, per_unit, error):  # type: ig
 
 
 @subkernel
-def _go_back(query_QD, candidate_ND, slope_4N, first, last, by_query_QD, by_candidate_ND):  # type: ignore[no-untyped-def]
-    """Add the gradients of the queries `first:last` by their weights `slope_4N`, which are zero afterwards.
+def _go_back(query_QD, candidate_ND, first, last, near, by_query_QD, by_candidate_ND):  # type: ignore[no-untyped-def]
+    """Add the gradients of the queries `first:last`, a group of them, by the weights of those `near` each.
 
-    While everything is near, a whole group is taken at once; later hardly two of them share a candidate.
+    While most candidates are near, the whole group is taken at once; later hardly two of them share a candidate.
     """
-    for n in range(slope_4N.shape[1]):
-        sharing = 0
+    kept_4, near_4N, weight_4N, slope_4N = near
+    count = candidate_ND.shape[0]
+    if last - first == GROUP and kept_4.sum() > GROUP // 2 * count:
+        slope_4N[:] = 0
         for k in range(GROUP):
-            sharing += slope_4N[k, n] != 0
-        if sharing > 1 and last - first == GROUP:
-            near, by_near = query_QD[first:last], by_query_QD[first:last]
-            add_slopes(near, candidate_ND[n], slope_4N, n, by_near, by_candidate_ND[n])
-        elif sharing:
-            for q in range(first, last):
-                weight = slope_4N[q - first, n]
-                if weight != 0:
-                    add_slope(query_QD[q], candidate_ND[n], weight, by_query_QD[q], by_candidate_ND[n])
-        if sharing:
-            slope_4N[:, n] = 0
+            for i in range(kept_4[k]):
+                slope_4N[k, near_4N[k, i]] = weight_4N[k, i]
+        group, by_group = query_QD[first:last], by_query_QD[first:last]
+        for n in range(count):
+            add_slopes(group, candidate_ND[n], slope_4N, n, by_group, by_candidate_ND[n])
+        return
+    for q in range(first, last):
+        for i in range(kept_4[q - first]):
+            n, weight = near_4N[q - first, i], weight_4N[q - first, i]
+            add_slope(query_QD[q], candidate_ND[n], weight, by_query_QD[q], by_candidate_ND[n])
 
 
 @parallel_kernel
@@ -130,11 +131,13 @@ def _softmax(  # type: ignore[no-untyped-def]
     log_negligible, most_logq = np.log(negligible), largest(logq_N)
     for chunk in prange(CHUNKS):
         parts_CND[chunk, :] = 0  # `parts_CND[chunk] = 0` would make numba take 0 for `parts_CND[chunk]` below
-        near_N, weight_N = np.empty(count, np.int32), np.empty(count, np.float32)
-        slope_4N = np.zeros((GROUP, count), np.float32)
+        kept_4, near_4N = np.zeros(GROUP, np.int64), np.empty((GROUP, count), np.int32)
+        weight_4N, slope_4N = np.empty((GROUP, count), np.float32), np.empty((GROUP, count), np.float32)
         words = np.zeros((1, groups), np.uint64)
         begin, end = chunk * share, min(queries, (chunk + 1) * share)
         for q in range(begin, end):
+            place = (q - begin) % GROUP
+            near_N, weight_N = near_4N[place], weight_4N[place]
             true = -positive_Q[q] - margin
             # The weights of others beside a denied positive are those among themselves.
             nearest = -own_Q[q] if denied_Q[q] else max(true, -own_Q[q])
@@ -142,10 +145,10 @@ def _softmax(  # type: ignore[no-untyped-def]
             limit = _reach(nearest, most_logq, log_negligible, per_unit, error)
             found = 0
             for tile in range(tiles_TGW.shape[0]):
-                near, _ = rows_within(tiles_TGW, tile, words, 0, limit, NONE_BELOW)
-                while near:
-                    n = tile * TILE + lowest_set_bit(near)
-                    near &= near - np.uint64(1)
+                rows, _ = rows_within(tiles_TGW, tile, words, 0, limit, NONE_BELOW)
+                while rows:
+                    n = tile * TILE + lowest_set_bit(rows)
+                    rows &= rows - np.uint64(1)
                     if n < count and not known_QN[q, n]:
                         near_N[found] = n
                         weight_N[found] = logq_N[n] - distance(query_QD[q], candidate_ND[n])
@@ -172,13 +175,16 @@ def _softmax(  # type: ignore[no-untyped-def]
                 by_positive_Q[q] = -chance
             by_own_Q[q] = -sign * (own / base)
             by_query_QD[q] = 0
-            place = (q - begin) % GROUP
+            kept = 0
             for i in range(found):
                 weight = sign * (weights[i] / base)
                 if abs(weight) > negligible:
-                    slope_4N[place, near_N[i]] = weight
+                    near_N[kept], weight_N[kept] = near_N[i], weight
+                    kept += 1
+            kept_4[place] = kept
             if place == GROUP - 1 or q == end - 1:
-                _go_back(query_QD, candidate_ND, slope_4N, q - place, q + 1, by_query_QD, parts_CND[chunk])
+                near = (kept_4, near_4N, weight_4N, slope_4N)
+                _go_back(query_QD, candidate_ND, q - place, q + 1, near, by_query_QD, parts_CND[chunk])
 
 
 def softmax_l1(

@@ -15,12 +15,24 @@ from dkge_dist.graph.relation_paths import PathCounts
 from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.adjacency import padded_blocks, ragged
 from dkge_dist.kernels.batches import RowNumbering
-from dkge_dist.kernels.contexts import Contexts, Sampling, build_contexts, drop_vertices
+from dkge_dist.kernels.contexts import (
+    Contexts,
+    KeptContexts,
+    Sampling,
+    build_contexts,
+    drop_vertices,
+    keep_contexts,
+    kept_contexts,
+)
+from dkge_dist.kernels.csr import list_sizes
 from dkge_dist.kernels.ragged import RaggedBatch, ragged_batch
 from dkge_dist.model.attentive_gcn import PaddedBlock
 from dkge_dist.types import OFFSET, ROW, Array
 
 Form = Literal["ragged", "padded"]
+
+KEPT_BYTES = 1 << 30
+"""Of contexts that are kept, at most; larger graphs build them batch by batch."""
 
 
 @dataclass(frozen=True)
@@ -50,17 +62,41 @@ class HiddenPairs:
 
 
 class EntityContexts:
-    """Entity batches, with contexts built on demand."""
+    """Entity batches, with contexts built on demand, or once for those that are asked for again and again (`keep`)."""
 
     def __init__(self, topology: Topology, digest: Array, sampling: Sampling, form: Form = "ragged") -> None:
         self.topology, self.digest, self.sampling, self.form = topology, digest, sampling, form
         self.count = int(digest.shape[0])
+        self._kept: KeptContexts | None = None
+        self._kept_number = np.empty(0, ROW)
         self._vertices = RowNumbering(digest.shape[0])
         self._objects = RowNumbering(digest.shape[0])
 
+    def keep(self, rows: Array) -> None:
+        """Build the contexts of distinct `rows` now, if memory allows, and only copy them from then on.
+
+        The graph does not change while it is learnt, and building takes most of the time of a batch.
+        """
+        words = (self.sampling.cap >> 6) + 1
+        vertices = np.minimum(list_sizes(self.topology.neighbours, rows), self.sampling.cap).sum() + rows.shape[0]
+        if self.sampling.hops > 1:
+            vertices = rows.shape[0] * (self.sampling.cap + 1)
+        if vertices * (ROW().itemsize + 8 * words) > KEPT_BYTES:
+            return
+        self._kept = keep_contexts(self.topology.neighbours, self.digest, self.sampling, rows)
+        self._kept_number = np.full(self.count, -1, ROW)
+        self._kept_number[rows] = np.arange(rows.shape[0])
+
+    def _contexts(self, rows: Array) -> Contexts:
+        if self._kept is not None:
+            numbers = self._kept_number[rows]
+            if not rows.shape[0] or numbers.min() >= 0:
+                return kept_contexts(self._kept, numbers, self.sampling)
+        return build_contexts(self.topology.neighbours, self.digest, self.sampling, rows)
+
     def batch(self, rows: Array, hidden: HiddenPairs | None = None) -> ObjectBatch:
         """Distinct entities with their contexts. Of hidden pairs, either end may stand outside of the batch."""
-        contexts = build_contexts(self.topology.neighbours, self.digest, self.sampling, rows)
+        contexts = self._contexts(rows)
         if hidden is not None:
             self._objects.number(rows)
             for here, there in ((hidden.one, hidden.other), (hidden.other, hidden.one)):

@@ -7,7 +7,8 @@
 Two rearrangements save most of the work and change nothing: Â(HW) = (ÂH)W, so distinct rows are multiplied by W once
 however many contexts show them; and v_i ≥ 0, so ReLU(v_i ⊙ o^k) = v_i ⊙ ReLU(o^k), a product with one query an object.
 
-Ragged contexts run on the CPU, by compiled kernels; padded blocks run on any device, by torch operations.
+Ragged contexts run on the CPU, by compiled kernels; padded blocks run on any device, by torch operations. Where
+`learns_by_bfloat16`, products with W are rounded to bfloat16 as long as gradients are recorded.
 
 Host and device. `forward` copies nothing between them: it allocates on the device of its inputs and reads no value
 back. With B objects, U distinct rows and blocks of B' contexts of width n, a batch moves to the device: `features_UD`
@@ -25,6 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from dkge_dist.kernels.ragged import RaggedBatch
+from dkge_dist.model.products import bfloat16_product
 from dkge_dist.model.ragged_ops import aggregate, aggregate_and_attend, attend
 from dkge_dist.types import Array
 
@@ -51,6 +53,7 @@ class AttentiveGcn(nn.Module):
             nn.init.xavier_uniform_(torch.empty(dim, dim), generator=generator) for _ in range(layers)
         )
         self.attention = nn.Parameter(torch.empty(dim).uniform_(-0.01, 0.01, generator=generator))
+        self.learns_by_bfloat16 = False
 
     def forward(self, features_UD: Tensor, contexts: RaggedBatch | list[PaddedBlock], knowledge_BD: Tensor) -> Tensor:
         """sg(o) of every object, from the features of the distinct rows that contexts show."""
@@ -75,15 +78,20 @@ class AttentiveGcn(nn.Module):
 
     def _before_last_aggregation(self, features_UD: Tensor, contexts: RaggedBatch) -> tuple[Tensor, RaggedBatch]:
         """All layers but the last aggregation: (rows to aggregate, contexts over these rows)."""
-        rows_UD = features_UD @ self.weights[0]
+        rows_UD = self._product(features_UD, self.weights[0])
         for weight in self.weights[1:]:
-            rows_UD = aggregate(rows_UD, contexts) @ weight
+            rows_UD = self._product(aggregate(rows_UD, contexts), weight)
             contexts = contexts.over_slots()
         return rows_UD, contexts
 
+    def _product(self, rows_UD: Tensor, weight_DD: Tensor) -> Tensor:
+        if self.learns_by_bfloat16 and torch.is_grad_enabled():
+            return bfloat16_product(rows_UD, weight_DD)
+        return rows_UD @ weight_DD
+
     def _padded(self, features_UD: Tensor, blocks: list[PaddedBlock], query_BD: Tensor) -> Tensor:
         out_BD = torch.zeros_like(query_BD)
-        transformed_UD = features_UD @ self.weights[0]
+        transformed_UD = self._product(features_UD, self.weights[0])
         for block in blocks:
             hidden_BnD = torch.relu(block.adjacency_Bnn @ (transformed_UD[block.rows_Bn] * block.real_Bn.unsqueeze(-1)))
             for weight in self.weights[1:]:

@@ -17,6 +17,7 @@ from dkge_dist.learning.contexts import EntityContexts, Form, RelationContexts
 from dkge_dist.learning.machine import use_machine
 from dkge_dist.learning.step import Loss
 from dkge_dist.model.dkge import Dkge
+from dkge_dist.model.products import by_bfloat16
 from dkge_dist.runtime import Communicator, WorkerSpec
 from dkge_dist.tables.checkpoint import CheckpointFolder
 from dkge_dist.tables.initializer import RowInitializer
@@ -86,9 +87,11 @@ def build_trainer(communicator: Communicator, tables: Tables, job: TrainJob, dev
     graph, settings, train = job.graph, job.settings, job.settings.train
     form: Form = job.form or ("ragged" if device.type == "cpu" else "padded")
     negatives = NegativeSampling.of(graph, train.sampler, train.negatives, train.logq_correction)
+    contexts = EntityContexts(graph.topology, graph.digests[0], graph.sampling, form)
+    contexts.keep(graph.entities)
     maker = BatchMaker(
         graph.train,
-        EntityContexts(graph.topology, graph.digests[0], graph.sampling, form),
+        contexts,
         RelationContexts(graph.paths, graph.digests[1], graph.sampling, form),
         negatives,
         train.hide_targets,
@@ -98,6 +101,8 @@ def build_trainer(communicator: Communicator, tables: Tables, job: TrainJob, dev
         world=communicator.world,
     )
     model = Dkge(settings.model.dim, settings.model.entity_layers, settings.model.relation_layers, settings.seed)
+    for encoder in (model.entity, model.relation):
+        encoder.gcn.learns_by_bfloat16 = by_bfloat16(train.products, device)
     learner = Learner(model, tables, Loss(train.loss, train.margin), train.optimizer, device, communicator)
     validation = Validation.of(graph, job.validation, train.valid_triples, train.valid_candidates)
     return Trainer(maker, learner, validation, Checkpoints(job.folder), train, settings.seed, communicator)

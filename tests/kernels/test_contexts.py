@@ -1,6 +1,7 @@
 """Entity contexts, built, compared and reduced, against the reference."""
 
 import itertools
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -8,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dkge_dist.kernels.adjacency import ragged
-from dkge_dist.kernels.contexts import Sampling, build_contexts, contexts_differ, drop_vertices
+from dkge_dist.kernels.contexts import (
+    Sampling,
+    build_contexts,
+    contexts_differ,
+    drop_vertices,
+    keep_contexts,
+    kept_contexts,
+)
+from dkge_dist.types import ROW
 from tests import reference
 from tests.kernels.building import as_reference, build, samplings, topology_of
 from tests.strategies import RandomGraph, digests, graphs
@@ -92,3 +101,29 @@ def test_dropped_vertices_of_adjacency_rows_of_several_words(cap: int) -> None:
         assert as_reference(contexts, number) == reference.without_vertex(whole, whole[0][slot])
     drop_vertices(contexts, np.zeros(cap, np.int64), rng.permutation(whole[0][1:]))
     assert as_reference(contexts, 0) == ([0], frozenset())
+
+
+@given(graphs(max_rows=20), samplings, st.sampled_from([3, 1 << 16]), st.data())
+def test_kept_contexts_are_those_built(
+    graph: RandomGraph, sampling: Sampling, at_once: int, data: st.DataObject
+) -> None:
+    """Of some rows, and of these some in any order; built in one turn or in several."""
+    row = st.integers(0, graph.rows - 1)
+    rows = np.array(data.draw(st.lists(row, unique=True, min_size=1)), ROW)
+    numbers = np.array(data.draw(st.lists(st.integers(0, rows.shape[0] - 1))), ROW)
+    neighbours, digest = topology_of(graph.triples, graph.rows).neighbours, digests(graph.rows)
+    with patch("dkge_dist.kernels.contexts.KEPT_AT_ONCE", at_once):
+        kept = keep_contexts(neighbours, digest, sampling, rows)
+    found = kept_contexts(kept, numbers, sampling)
+    expected = build_contexts(neighbours, digest, sampling, rows[numbers])
+    assert found.size.tolist() == expected.size.tolist()
+    assert not contexts_differ(found, expected).any()
+
+
+@pytest.mark.parametrize("cap", [63, 130])
+def test_kept_contexts_with_adjacency_rows_of_several_words(cap: int) -> None:
+    rng = np.random.default_rng(cap)
+    neighbours = topology_of([(int(h), 0, int(t)) for h, t in rng.integers(0, 150, (3000, 2))], 150).neighbours
+    sampling, every = Sampling(5, cap, 1), np.arange(150, dtype=ROW)
+    found = kept_contexts(keep_contexts(neighbours, digests(150), sampling, every), every[::-1].copy(), sampling)
+    assert not contexts_differ(found, build_contexts(neighbours, digests(150), sampling, every[::-1].copy())).any()

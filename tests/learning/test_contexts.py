@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 import torch
@@ -149,17 +151,20 @@ def test_paths_are_unpacked_into_their_relations(spare: int, paths: list[list[in
 
 
 @settings(max_examples=25)
-@given(graphs(max_rows=14), st.integers(1, 8), st.integers(1, 2), st.data())
+@given(graphs(max_rows=14), st.integers(1, 8), st.integers(1, 2), st.booleans(), st.data())
 def test_hidden_pairs_are_left_out_of_each_others_contexts(
-    graph: RandomGraph, cap: int, hops: int, data: st.DataObject
+    graph: RandomGraph, cap: int, hops: int, are_kept: bool, data: st.DataObject
 ) -> None:
-    """Either end may stand outside of the batch."""
+    """Either end may stand outside of the batch. What is kept is not touched: the next batch hides others."""
     row = st.integers(0, graph.rows - 1)
     pairs = data.draw(st.lists(st.tuples(row, row).filter(lambda pair: pair[0] < pair[1]), unique=True, max_size=6))
     some = np.array(data.draw(st.lists(row, unique=True, min_size=1)), ROW)
     one, other = np.array(pairs, ROW).reshape(-1, 2).T
     sampling = Sampling(3, cap, hops)
     entities, _ = contexts_of(graph.triples, graph.rows, graph.relations, sampling)
+    if are_kept:
+        entities.keep(np.arange(graph.rows, dtype=ROW))
+        entities.batch(some[::-1].copy(), HiddenPairs(other, one))
     found = shown_contexts(entities.batch(some, HiddenPairs(one, other)))
     simple = reference.neighbours(graph.triples)
     assert list(found) == some.tolist()
@@ -182,3 +187,22 @@ def test_vertex_rows_are_distinct_and_named_by_the_contexts() -> None:
     assert sorted(kinds.vertex_rows.tolist()) == [0, 1]
     assert kinds.bag_offsets[0] == 0
     assert (np.diff(kinds.bag_offsets) > 0).all()
+
+
+def test_contexts_of_rows_that_are_not_kept_are_built() -> None:
+    triples = [(0, 0, n) for n in range(1, 9)] + [(1, 1, 2)]
+    (entities, _), (others, _) = (contexts_of(triples, 9, 2, Sampling(1, 35, 1)) for _ in range(2))
+    entities.keep(np.array([0, 3], ROW))
+    for rows in ([3, 0], [3, 5], []):
+        some = np.array(rows, ROW)
+        assert shown_contexts(entities.batch(some)) == shown_contexts(others.batch(some))
+
+
+def test_contexts_that_memory_does_not_allow_are_not_kept() -> None:
+    entities, _ = contexts_of([(0, 0, n) for n in range(1, 9)], 9, 1, Sampling(1, 35, 1))
+    with patch("dkge_dist.learning.contexts.KEPT_BYTES", 25 * 12 - 1):
+        entities.keep(np.arange(9, dtype=ROW))
+    assert entities._kept is None
+    with patch("dkge_dist.learning.contexts.KEPT_BYTES", 25 * 12):
+        entities.keep(np.arange(9, dtype=ROW))
+    assert entities._kept is not None

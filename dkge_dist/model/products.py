@@ -1,0 +1,43 @@
+"""Matrix products in bfloat16: twice as fast where the processor multiplies it, with 8 significant bits.
+
+For steps of a training alone: what is ranked, published and asked is computed in float32.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+Products = Literal["auto", "float32", "bfloat16"]
+
+
+def by_bfloat16(products: Products, device: torch.device) -> bool:
+    """Whether a training on `device` multiplies in bfloat16; `auto`: where a processor has instructions for it."""
+    if products != "auto":
+        return products == "bfloat16"
+    has = torch.cpu.get_capabilities() if device.type == "cpu" else {}
+    return bool(has.get("avx512_bf16") or has.get("amx_bf16"))
+
+
+def bfloat16_product(rows_UD: Tensor, weight_DD: Tensor) -> Tensor:
+    """rows · weight, rounded to bfloat16 before and after; gradients likewise."""
+    out: Tensor = _Product.apply(rows_UD, weight_DD)
+    return out
+
+
+class _Product(torch.autograd.Function):
+    """Keeps the rounded factors for the way back: half of the memory, and nothing is rounded twice."""
+
+    @staticmethod
+    def forward(ctx: Any, rows_UD: Tensor, weight_DD: Tensor) -> Tensor:
+        rows, weight = rows_UD.bfloat16(), weight_DD.bfloat16()
+        ctx.save_for_backward(rows, weight)
+        return (rows @ weight).float()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        rows, weight = ctx.saved_tensors
+        grad = grads[0].bfloat16()
+        return (grad @ weight.T).float(), (rows.T @ grad).float()
