@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from benchmarks.study.cells import Ledger
-from benchmarks.study.figures import Figures, export
+from benchmarks.study.figures import Figures, export, restore
 from benchmarks.study.graphs import BUDGET, Study
 from benchmarks.study.page import write
 
@@ -22,8 +22,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "part",
         nargs="+",
-        choices=(*PARTS, "all", "report", "export"),
-        help="what to measure; `report` writes the page, `export` copies what is measured to benchmarks/results",
+        choices=(*PARTS, "all", "report", "export", "import"),
+        help="what to measure; `report` writes the page, `export` copies what is measured to benchmarks/results, "
+        "`import` takes it from there, so that it is not measured again",
     )
     made.add_argument("--out", type=Path, default=Path("study.html"), help="the page (its tables: the same with .md)")
     made.add_argument("--quick", action="store_true", help="on small graphs, in seconds; its figures mean nothing")
@@ -68,6 +69,9 @@ def main(words: list[str] | None = None) -> int:
             continue
         if part == "export":
             export(study.work)
+            continue
+        if part == "import":
+            restore(study.work)
             continue
         importlib.import_module(f"benchmarks.study.{part}").run(study)
     for cell in study.ledger.failed:

@@ -85,6 +85,15 @@ class Ledger:
         running.unlink(missing_ok=True)
         return result
 
+    def take(self, envelope: Result) -> bool:
+        """Keep what was measured elsewhere, unless the cell was measured here."""
+        cell = Cell(**envelope["cell"])
+        if self.result(cell) is not None:
+            return False
+        self.path(cell).parent.mkdir(parents=True, exist_ok=True)
+        self._replace(self.path(cell), envelope)
+        return True
+
     def all(self, part: str | None = None) -> Iterator[Result]:
         """Every envelope of a part, or of all, in the order of their names."""
         for path in sorted((self.folder / part if part else self.folder).glob("*.json" if part else "*/*.json")):
@@ -111,6 +120,10 @@ class Ledger:
             "seconds": round(time.perf_counter() - began, 3),
             "load_after": round(os.getloadavg()[0], 2),
         })  # fmt: skip
+        self._replace(path, content)
+
+    @staticmethod
+    def _replace(path: Path, content: Result) -> None:
         temporary = path.with_suffix(".tmp")
         with temporary.open("w") as file:
             json.dump(content, file, indent=1)

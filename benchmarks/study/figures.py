@@ -81,3 +81,12 @@ def export(work: Path, path: Path = EXPORTED, tell: Callable[[str], None] = prin
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(portable({"benchmark": "study", "cells": figures.done}), indent=1) + "\n")
     tell(f"{len(figures.done)} cells, {len(figures.failed)} failed ones left out")
+
+
+def restore(work: Path, path: Path = EXPORTED, tell: Callable[[str], None] = print) -> None:
+    """The other way: cells of the repository become done in a work folder, but for those that it has."""
+    if not path.exists():
+        raise SystemExit(f"{path}: nothing exported yet")
+    ledger = Ledger(work / "cells")
+    taken = [ledger.take(one) for one in json.loads(path.read_text())["cells"]]
+    tell(f"{sum(taken)} of {len(taken)} cells taken, the others were there")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.study.cells import Cell, Ledger
-from benchmarks.study.figures import Figures, export
+from benchmarks.study.figures import Figures, export, restore
 
 CELL = Cell("comparison", "TransE", "YAGO-3SP", "snapshot1", 1, "margin 5", 600.0)
 Shown = pytest.CaptureFixture[str]
@@ -82,3 +82,20 @@ def test_figures_are_means_over_seeds_of_the_largest_budget(tmp_path: Path) -> N
     assert len(json.loads((tmp_path / "study.json").read_text())["cells"]) == 3
     with pytest.raises(SystemExit, match="nothing measured"):
         export(tmp_path / "elsewhere", tmp_path / "none.json")
+
+
+def test_what_was_exported_is_not_measured_again(tmp_path: Path) -> None:
+    other = Cell(**{**vars(CELL), "seed": 2})
+    for cell, mrr in ((CELL, 0.4), (other, 0.6)):
+        Ledger(tmp_path / "there" / "cells").run(cell, lambda mrr=mrr: {"mrr": mrr})
+    export(tmp_path / "there", tmp_path / "study.json", lambda text: None)
+    here = Ledger(tmp_path / "here" / "cells")
+    here.run(other, lambda: {"mrr": 0.7})
+    told: list[str] = []
+    restore(tmp_path / "here", tmp_path / "study.json", told.append)
+    assert told == ["1 of 2 cells taken, the others were there"]
+    assert here.run(CELL, lambda: pytest.fail("measured again")) == {"mrr": 0.4}
+    assert here.result(other) == {"mrr": 0.7}
+    assert next(iter(here.all()))["command"] == "python -m benchmarks.study comparison"
+    with pytest.raises(SystemExit, match="nothing exported"):
+        restore(tmp_path / "here", tmp_path / "none.json")
