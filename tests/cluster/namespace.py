@@ -69,11 +69,19 @@ class Namespace:
         before = _alive_nodes()
         words = ["start", "--address", address, "--node-ip-address", self.there, "--num-cpus", str(NODE_CPUS)]
         words += ["--memory", str(NODE_MEMORY), "--object-store-memory", str(150 << 20), "--disable-usage-stats"]
-        self._node = subprocess.Popen(
-            ["ip", "netns", "exec", self.name, sys.executable, "-m", "ray.scripts.scripts", *words, "--block"],
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
-        soon(lambda: _alive_nodes() > before, 300)
+        command = ["ip", "netns", "exec", self.name, sys.executable, "-m", "ray.scripts.scripts", *words, "--block"]
+
+        def has_joined() -> bool:
+            """A node that comes too late to its own heartbeats, on a busy machine, ends: it is started again."""
+            if self._node is None or self._node.poll() is not None:
+                self.end_node()
+                self._node = subprocess.Popen(
+                    command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+                )
+            # Not how many: one that was cut off may still count, and cease to meanwhile.
+            return bool(_alive_nodes() - before)
+
+        soon(has_joined, 300)
 
     def end_node(self) -> None:
         """Kill everything that runs in the namespace: all of it was started there by `start_node`."""
@@ -116,5 +124,5 @@ def _ip(*words: str) -> str:
     return subprocess.run(["ip", *words], check=True, capture_output=True, text=True, timeout=60).stdout
 
 
-def _alive_nodes() -> int:
-    return sum(node["Alive"] for node in ray.nodes())
+def _alive_nodes() -> set[str]:
+    return {node["NodeID"] for node in ray.nodes() if node["Alive"]}
