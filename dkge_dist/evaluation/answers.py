@@ -12,7 +12,7 @@ from dkge_dist.evidence.scores import Evidence, ScoredCandidates, combined_score
 from dkge_dist.evidence.weights import NOWHERE
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.topology import Topology
-from dkge_dist.kernels.csr import Adjacency, incoming, list_of, outgoing
+from dkge_dist.kernels.csr import Adjacency, list_of
 from dkge_dist.kernels.sets import among, distinct
 from dkge_dist.kernels.triples import canonical, pack
 from dkge_dist.types import OFFSET, ROW, Array, Split, Triples
@@ -103,8 +103,8 @@ class KnownLists(NamedTuple):
     def of(train: Topology, snapshot: Snapshot) -> KnownLists:
         """`train` is the topology of the snapshot."""
         rest = canonical(Triples.concat([snapshot.triples(split) for split in (Split.VALID, Split.TEST)]))
-        rows = snapshot.entity_rows
-        return KnownLists(train, (outgoing(rest, rows), incoming(rest, rows)))
+        few = Topology.of_few(rest)
+        return KnownLists(train, (few.outgoing, few.incoming))
 
     def answers(self, questions: Questions) -> list[Array]:
         """As `known_answers`, at a cost that follows the lists of the questions' entities."""

@@ -46,6 +46,11 @@ class Base:
             degrees([[triples.relation] for triples in splits], relations),
         )
 
+    @property
+    def entity_rows(self) -> int:
+        """How many entities there were when it was stored; the dictionary may have grown since."""
+        return int(self.entities.total.shape[0])
+
 
 class Snapshot:
     """`base` plus `diff`. Everything else is computed when it is needed."""

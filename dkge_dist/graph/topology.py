@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from dkge_dist.graph.diff import Change
+from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.kernels.csr import Adjacency, incoming, joined, outgoing, patch, undirected
 from dkge_dist.kernels.sets import distinct
 from dkge_dist.kernels.triples import pack
-from dkge_dist.types import OFFSET, ROW, Array, Triples
+from dkge_dist.types import OFFSET, ROW, Array, Split, Triples
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,16 @@ class Topology:
         """From canonical train triples."""
         out, into = outgoing(train, entity_rows), incoming(train, entity_rows)
         return Topology(out, into, undirected(out, into))
+
+    @staticmethod
+    def of_snapshot(snapshot: Snapshot, base: Topology | None = None) -> Topology:
+        """Of the train triples of a snapshot, without joining its base and the change since.
+
+        `base` are the lists of its base, if somebody has them already.
+        """
+        if base is None:
+            base = Topology.of(snapshot.base.splits[Split.TRAIN], snapshot.base.entity_rows)
+        return base.after(snapshot.diff.splits[Split.TRAIN])[0]
 
     @staticmethod
     def of_few(train: Triples) -> Topology:

@@ -64,16 +64,15 @@ class Session:
 
     @cached_property
     def _topology(self) -> Topology:
-        snapshot = self.opened.snapshot
-        return Topology.of(snapshot.triples(Split.TRAIN), snapshot.entity_rows)
+        return Topology.of_snapshot(self.opened.snapshot)
 
-    def prepare(self) -> None:
-        """Make what many questions need, and open what was not asked for yet.
+    def prepare(self, base: Topology | None = None) -> None:
+        """Make what many questions need, and open what was not asked for yet; `base` has the lists of the stored base.
 
         Others may ask meanwhile: until it is there, each question reads for itself what it needs.
         """
         snapshot = self.opened.snapshot
-        topology = Topology.of(snapshot.triples(Split.TRAIN), snapshot.entity_rows)
+        topology = Topology.of_snapshot(snapshot, base)
         evidence, known = open_evidence(self.opened, topology=topology), KnownLists.of(topology, snapshot)
         with self._lock:
             self._topology, self._evidence, self._known_lists = topology, evidence, known

@@ -7,28 +7,22 @@ prefix begins and ends. Runs are immutable and named by digest, and so are their
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import xxhash
 
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.display_names import NameTable, fold, folded
 from dkge_dist.graph.labels import Labels
-from dkge_dist.store import durable
+from dkge_dist.serving.kept import kept
 from dkge_dist.store.display_names import load_run
 from dkge_dist.store.manifest import NameRunEntry, SegmentEntry
-from dkge_dist.store.mapping import map_file
-from dkge_dist.store.storage import Storage, StoreError
+from dkge_dist.store.storage import Storage
 from dkge_dist.types import ROW, Array
 
-CACHE = "DKGE_CACHE"
-SUM_BYTES = 8
 RANKED = 100_000
 """Of more texts with a prefix, those that come first in the alphabet are ranked: one letter may begin millions."""
 PLACE_BITS = 20
@@ -37,44 +31,17 @@ AFTER = b"\xff"
 """Sorts after every text: no UTF-8 has this byte."""
 
 
-def cache_folder() -> Path:
-    """Where orders are kept: with the parts of buckets, as `DKGE_CACHE` says, or in the user's cache."""
-    if given := os.environ.get(CACHE):
-        return Path(given).absolute() / "completion"
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home).absolute() / "dkge_dist" / "completion"
-
-
 def load_order(folder: Path, digest: str, texts: Labels) -> Array:
     """The places of some texts by their folded bytes: mapped if somebody sorted them before, else sorted and kept."""
-    path = folder / f"{digest}.order"
-    with suppress(StoreError, OSError):
-        if folder.stat().st_uid == os.geteuid() and (found := _mapped(path, len(texts))) is not None:
-            return found
-    order = _sorted(texts)
-    # A cache that cannot be written to is no reason not to search.
-    with suppress(StoreError, OSError):
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if folder.stat().st_uid == os.geteuid():
-            durable.replace(path, order.tobytes() + _sum(order))
-            # Of several processes the same pages: those of the file.
-            return _mapped(path, len(texts)) if len(texts) else order  # type: ignore[return-value]
-    return order
+    count = len(texts)
 
+    def read(data: Array) -> Array | None:
+        order = data.view(ROW) if data.shape[0] == count * np.dtype(ROW).itemsize else None
+        # Places that are none would end the process.
+        is_sound = order is not None and (not count or (int(order.min()) == 0 and int(order.max()) == count - 1))
+        return order if is_sound else None
 
-def _mapped(path: Path, count: int) -> Array | None:
-    """The order in a file, unless there is none, or it is not what was written."""
-    size = count * np.dtype(ROW).itemsize + SUM_BYTES
-    if not path.is_file() or path.stat().st_size != size:
-        return None
-    data = map_file(path, size)
-    order = data[:-SUM_BYTES].view(ROW)
-    is_sound = data[-SUM_BYTES:].tobytes() == _sum(order)
-    return order if is_sound and (not count or (int(order.min()) == 0 and int(order.max()) == count - 1)) else None
-
-
-def _sum(order: Array) -> bytes:
-    return xxhash.xxh3_64_digest(order.view(np.uint8).data) if order.shape[0] else bytes(SUM_BYTES)
+    return kept(folder / f"{digest}.order", read, lambda: _sorted(texts), lambda order: [order])
 
 
 def _sorted(texts: Labels) -> Array:

@@ -15,8 +15,8 @@ import uvicorn
 
 from dkge_dist.jobs.report import Report
 from dkge_dist.serving.app import create_app
-from dkge_dist.serving.completion import cache_folder
 from dkge_dist.serving.guards import App
+from dkge_dist.serving.kept import cache_folder
 from dkge_dist.serving.options import ServeOptions
 from dkge_dist.serving.request_metrics import metrics_bytes
 from dkge_dist.serving.service import Service

@@ -21,6 +21,7 @@ from dkge_dist.jobs.opened import Kind
 from dkge_dist.jobs.session import Session, newer_snapshot, open_session
 from dkge_dist.runtime import LocalRuntime
 from dkge_dist.serving.completion import Completion
+from dkge_dist.serving.lists import load_lists
 from dkge_dist.store.manifest import DisplayNamesEntry, ModelManifest
 from dkge_dist.store.store import Store
 from dkge_dist.types import DkgeError
@@ -70,7 +71,11 @@ class ServedVersion:
         """Make what many questions need, once. Questions are answered meanwhile."""
         with self._preparing:
             if not self.session.keep:
-                self.session.prepare()
+                opened = self.session.opened
+                *_, full = opened.store.chain(opened.store.snapshot_manifest(opened.model.model.snapshot))
+                assert full.snapshot.base is not None, "a chain ends with a snapshot in full"
+                lists = load_lists(self._cache / "lists", full.snapshot.base.train.digest, opened.snapshot.base)
+                self.session.prepare(lists)
 
     def completion(self, kind: Kind) -> Completion:
         """Search among entities or relations."""
@@ -92,7 +97,9 @@ class ServedVersion:
         segments = manifest.entity_segments if is_entities else manifest.relation_segments
         runs = [] if self._names is None else self._names.entities if is_entities else self._names.relations
         degrees = opened.snapshot.base.entities if is_entities else opened.snapshot.base.relations
-        return Completion.of(opened.store.storage, names, segments, runs, alive, degrees.total, self._cache)
+        return Completion.of(
+            opened.store.storage, names, segments, runs, alive, degrees.total, self._cache / "completion"
+        )
 
     def lease(self) -> bool:
         """Keep it open. False if it is closed already."""

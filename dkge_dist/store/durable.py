@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -68,8 +68,8 @@ def _is_same_file(one: Path, other: Path) -> bool:
         return False
 
 
-def replace(path: Path, data: bytes, unfinished: Path | None = None) -> None:
-    """Make a file with this content, instead of the one of that name if there is one."""
+def replace(path: Path, data: bytes | Sequence[bytes | memoryview], unfinished: Path | None = None) -> None:
+    """Make a file with this content (pieces follow each other), instead of the one of that name if there is one."""
     make_directory(path.parent)
     with _unnamed(path, data, unfinished or path.parent) as temporary:
         os.replace(temporary, path)
@@ -77,12 +77,12 @@ def replace(path: Path, data: bytes, unfinished: Path | None = None) -> None:
 
 
 @contextmanager
-def _unnamed(path: Path, data: bytes, folder: Path) -> Iterator[Path]:
+def _unnamed(path: Path, data: bytes | Sequence[bytes | memoryview], folder: Path) -> Iterator[Path]:
     """A durable file in a folder under a hidden name, which is gone afterwards."""
     temporary = folder / f".{path.name}.{secrets.token_hex(8)}"
     try:
         with temporary.open("xb") as file:
-            file.write(data)
+            file.writelines([data] if isinstance(data, bytes) else data)
             file.flush()
             os.fsync(file.fileno())
         yield temporary

@@ -78,7 +78,7 @@ def test_orders_are_kept_and_verified(tmp_path: Path) -> None:
     texts = Labels.from_strings(["b", "A", "c"])
     folder = tmp_path / "made" / "completion"
     assert load_order(folder, "d" * 64, texts).tolist() == [1, 0, 2]
-    (kept,) = folder.iterdir()
+    (kept,) = folder.glob("*.order")
     data = kept.read_bytes()
     kept.write_bytes(data[:4] + b"\x02" + data[5:])
     assert load_order(folder, "d" * 64, texts).tolist() == [1, 0, 2]

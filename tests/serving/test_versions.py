@@ -15,9 +15,10 @@ import pytest
 import dkge_dist
 from dkge_dist.serving.versions import NotReadyError, Versions
 from dkge_dist.store.store import Store
-from dkge_dist.types import DkgeError
+from dkge_dist.types import DkgeError, Split
 from tests.jobs.building import some_train, write_lines, write_night
 from tests.serving.running import Server
+from tests.serving.test_kept import is_mapped
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -149,6 +150,20 @@ class TestLeases:
         versions.close()
         with pytest.raises(NotReadyError), versions.lease():
             pass
+
+    def test_nights_share_the_lists_of_their_base(self, versions: Versions, store: Path, tmp_path: Path) -> None:
+        versions.follow()
+        (lists,) = (tmp_path / "cache" / "lists").glob("*.lists")
+        made = lists.stat().st_ino
+        publish_night(store, 1)
+        assert versions.follow()
+        with versions.lease() as new, versions.lease("2") as old:
+            old.prepare()
+            topologies = [some.session._topology for some in (new, old)]
+            assert is_mapped(topologies[0].incoming.entries) and is_mapped(topologies[1].incoming.entries)
+            assert not new.session.opened.snapshot._triples.keys() & {Split.TRAIN}, "base and change are not joined"
+        assert [path.stat().st_ino for path in lists.parent.glob("*.lists")] == [made]
+        versions.close()
 
     def test_few_other_versions_stay_open(self, versions: Versions, store: Path) -> None:
         newest = publish_night(store, 1)
