@@ -180,7 +180,7 @@ class _Api:
         @get("/api/diff", response_model=schemas.DiffResponse)
         async def diff(asked: Annotated[schemas.DiffQuery, Query()]) -> Response:
             """What changed between two snapshots."""
-            return await self._answer(lambda: self.service.diff(asked.from_, asked.to, asked.limit))
+            return await self._answer(lambda: self.service.diff(asked.from_, asked.to, asked.limit, asked.about))
 
         @get("/api/fidelity", response_model=schemas.FidelityResponse)
         async def fidelity(asked: Annotated[schemas.FidelityQuery, Query()]) -> Response:

@@ -11,6 +11,8 @@ MAX_LABEL = 4096
 DEFAULT_KNOWN = 50
 """Known facts that are listed before the predictions."""
 
+MAX_ABOUT = 64
+"""Entities that a change may be asked about at once."""
 Label = Annotated[str, Field(max_length=MAX_LABEL)]
 VersionText = Annotated[str, Field(min_length=1, max_length=200)]
 SearchKind = Literal["entity", "relation"]
@@ -214,9 +216,9 @@ class VersionList(BaseModel):
 
 
 class DiffResponse(Answered):
-    """What changed between two snapshots, as many triples as were asked for; totals count all of them.
+    """What changed between two snapshots, as many triples as were asked for; totals count all that are asked about.
 
-    `version` is the one whose labels and names are shown.
+    `counts` are of the whole change. `version` is the one whose labels and names are shown.
     """
 
     model_config = ConfigDict(populate_by_name=True)
@@ -382,6 +384,9 @@ class DiffQuery(BaseModel):
     from_: Annotated[VersionText, Field(alias="from")]
     to: VersionText
     limit: Annotated[int, Field(ge=1, description="triples of each kind at most")] = 100
+    about: Annotated[
+        list[Label], Field(max_length=MAX_ABOUT, description="labels of entities: triples with one of them at an end")
+    ] = []
 
 
 class FidelityQuery(_Asked):

@@ -12,6 +12,7 @@ import numpy as np
 from dkge_dist.evaluation.triple_scores import score_triples
 from dkge_dist.evidence.questions import Questions
 from dkge_dist.graph.dictionary import Dictionary
+from dkge_dist.graph.labels import Labels
 from dkge_dist.jobs.answer import AnswerOptions, answer
 from dkge_dist.jobs.batches import ANY, Line
 from dkge_dist.jobs.maintenance import describe_version
@@ -198,8 +199,8 @@ class Service:
             versions=shown, total=last, current=self.versions.current.number, aliases=store.aliases()
         )
 
-    def diff(self, old: str, new: str, limit: int) -> schemas.DiffResponse:
-        """What changed between two snapshots."""
+    def diff(self, old: str, new: str, limit: int, about: Sequence[str] = ()) -> schemas.DiffResponse:
+        """What changed between two snapshots; if entities are named, the triples of these alone."""
         self.limits.check(page=limit)
         store = self.versions.store
         try:
@@ -213,14 +214,15 @@ class Service:
             opened = served.session.opened
             is_open = opened.model.model.snapshot >= newest.version
             names = opened.names if is_open else store.dictionaries(newest)
+            added, deleted = (_touching(side, names[0], about) for side in (change.added, change.deleted))
             told = {
                 **_of(served),
                 "from": ends[0].snapshot.name,
                 "to": ends[1].snapshot.name,
-                "added": _facts(change.added.take(slice(limit)), names),
-                "deleted": _facts(change.deleted.take(slice(limit)), names),
-                "added_total": change.added.count,
-                "deleted_total": change.deleted.count,
+                "added": _facts(added.take(slice(limit)), names),
+                "deleted": _facts(deleted.take(slice(limit)), names),
+                "added_total": added.count,
+                "deleted_total": deleted.count,
                 "counts": change.counts(),
             }
             return schemas.DiffResponse(**told)
@@ -324,6 +326,15 @@ def _row(served: ServedVersion, kind: schemas.SearchKind, label: str) -> tuple[i
     for problem in found.problems.values():
         raise NotFoundError(problem)
     return int(found.rows[0]), opened.of_kind(KINDS[kind])[0]
+
+
+def _touching(triples: Triples, names: Dictionary, labels: Sequence[str]) -> Triples:
+    """The triples with an end among some labels; all of them if there are none."""
+    if not labels:
+        return triples
+    rows = names.lookup(Labels.from_strings(label.encode("utf-8", "replace").decode() for label in labels))
+    # Entities of later nights have no row there: no triple is theirs (-1 is no end of any).
+    return triples.take(np.isin(triples.head, rows) | np.isin(triples.tail, rows))
 
 
 def _facts(triples: Triples, names: tuple[Dictionary, Dictionary]) -> list[schemas.Fact]:

@@ -8,7 +8,9 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
+from dkge_dist import api
 from tests.browser import Page
+from tests.jobs.building import SMALL, base_triples, write_lines, write_night
 from tests.pages.conftest import HOSTILE
 from tests.serving.running import Server
 
@@ -104,6 +106,26 @@ def test_what_changed_an_answer_is_told_with_its_night(server: Server, page: Pag
     assert page.run("document.querySelectorAll('#history tr.changed').length") == 1
     assert page.run("document.querySelector('ol.answers details summary').textContent") == "why"
     assert_harmless(page, server)
+
+
+def test_a_night_that_came_while_a_model_was_learnt_is_not_lost(page: Page, tmp_path: Path) -> None:
+    """The first model is of `base`, though `night` was the current snapshot when it was published."""
+    store, base = tmp_path / "store", ["\t".join(triple) for triple in base_triples()]
+    api.ingest(store, write_lines(tmp_path / "base.tsv", base), valid=20, test=20)
+    api.ingest(store, write_night(tmp_path / "night.changes", [f"e0\tr0\tnew{n}" for n in range(70)], []))
+    api.train(store, snapshot="base", settings=SMALL)
+    api.update(store)
+    with Server(store, env={"DKGE_CACHE": str(tmp_path / "cache")}) as server:
+        page.open(address(server.ready()))
+        page.wait_for("document.getElementById('main').textContent.includes('70 triples came, 0 went')")
+        page.open(address(server, e="e0", c=3, r="r0"))
+        page.wait_for("document.querySelector('#changes li .plus') !== null")
+        told = page.run("document.querySelector('#changes li').textContent")
+        assert told.startswith("+ e0 — r0 — new") and told.endswith("night")
+        # Not all facts are on the page: there are more of the relation than those.
+        assert page.run("document.querySelector('.chip[aria-pressed=true] small').textContent").endswith("+")
+        asked = [parse_qs(urlsplit(one).query) for one in page.requests() if "/api/diff" in one]
+        assert "e0" in asked[-1]["about"], "of a night of thousands of triples those that matter"
 
 
 @pytest.mark.parametrize("dark", [False, True])

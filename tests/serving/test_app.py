@@ -114,6 +114,15 @@ def test_versions_diff_and_fidelity(server: Server, served_store: Path) -> None:
     assert len(diff["added"]) == len(diff["deleted"]) == 2
     back = found(server.get("/api/diff", from_=4, to=1))
     assert len(back["deleted"]) == 6 and len(back["added"]) == 3
+    some = found(server.request("GET", "/api/diff?from=base&to=night1&about=new1&about=e8&limit=2"))
+    assert (some["added_total"], some["deleted_total"], len(some["added"])) == (4, 0, 2)
+    assert some["counts"] == diff["counts"]
+    few = found(server.get("/api/diff", from_="base", to="night1", about="new2"))
+    assert [(one["head"], one["relation"], one["tail"]) for one in few["added"]] == [("new2", "r3", "new1")]
+    none = found(server.get("/api/diff", from_="base", to="night1", about="nobody"))
+    assert (none["added"], none["deleted"], none["added_total"]) == ([], [], 0)
+    many = server.request("GET", "/api/diff?from=base&to=night1" + "&about=e4" * 65)
+    assert many.status == 422 and many.error.startswith("about:")
     fidelity = found(server.get("/api/fidelity"))
     assert fidelity["sampled"] and fidelity["added_emerging"]["triples"] > 0
     assert "not learnt online" in server.get("/api/fidelity", version=2).error

@@ -101,6 +101,7 @@ NAMES = [
     "ranks",
     "from",
     "to",
+    "about",
     "unknown",
 ]
 ROUTES = ["answer", "score", "similar", "vectors", "search", "entity", "versions", "diff", "fidelity", "none"]
@@ -133,7 +134,7 @@ def test_every_parameter_of_a_good_question_spoilt(server: Server, served_store:
     good = {
         "answer": {"head": "e4", "relation": "r2", "k": "3", "version": "2", "why": "true"},
         "search": {"q": "e", "kind": "entity", "limit": "3", "as_of": "base"},
-        "diff": {"from": "1", "to": "4", "limit": "2"},
+        "diff": {"from": "1", "to": "4", "limit": "2", "about": "e4"},
     }
     for route, parameters in good.items():
         for name in parameters:
