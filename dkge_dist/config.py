@@ -77,7 +77,10 @@ class TrainSettings(Section):
     ] = True
     loss: Literal["softmax", "self_adversarial", "margin"] = "softmax"
     margin: Annotated[float, Field(ge=0, le=1e6)] = 0.0
-    optimizer: Annotated[Literal["adagrad", "sgd"], Field(description="row-wise Adagrad, or plain descent")] = "adagrad"
+    optimizer: Annotated[
+        Literal["adagrad", "sgd", "damped_adagrad"],
+        Field(description="row-wise Adagrad, plain descent, or Adagrad that moves little what is well where it is"),
+    ] = "adagrad"
     learning_rate: Annotated[float, Field(gt=0, le=1e6)] = 0.07
     dense_learning_rate: Annotated[
         float | None, Field(gt=0, le=1e6, description="of W, u and gates; null: as for rows")
@@ -206,6 +209,10 @@ class OnlineSettings(Section):
             "a night fits them anew; 0: never",
         ),
     ] = 0.1
+    refresh_epochs: Annotated[
+        int, Field(ge=1, le=10_000_000, description="of a refresh, which goes over the whole graph")
+    ] = 4
+    refresh_learning_rate: Annotated[float, Field(gt=0, le=1e6)] = 0.1
     max_seconds: Annotated[float, Field(ge=0, description="0 means no limit")] = 0.0
     max_triples_per_object: Annotated[int, Field(ge=0, description="triples an object brings; 0 means all")] = 30
     early_stopping_metric: Annotated[Metric, Field(description="which validation metric has to get better")] = "mrr"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from dkge_dist.store.manifest import ModelManifest
 from dkge_dist.store.store import Store
 from dkge_dist.tables.coded import open_joint
-from dkge_dist.tables.initializer import RowInitializer
+from dkge_dist.tables.initializer import TableStart
 from dkge_dist.tables.memory import refuse_too_large
 from dkge_dist.tables.table import LocalTable, Tables
 from dkge_dist.types import DkgeError, Field
@@ -113,8 +113,8 @@ class WorkerSpec:
 
     function: WorkerFn
     job: Any
-    entities: RowInitializer
-    relations: RowInitializer
+    entities: TableStart
+    relations: TableStart
     block_rows: int
     threads: int
     device: str

@@ -12,6 +12,7 @@ from dkge_dist.config import SettingsGiven, load_settings, settings_of_model
 from dkge_dist.jobs.report import PathLike, ProgressOption, Report, StopCallback, shown
 from dkge_dist.jobs.runtimes import ClusterOptions, choose_runtime
 from dkge_dist.store.store import Store
+from dkge_dist.types import UsageError
 
 if TYPE_CHECKING:
     pass
@@ -93,6 +94,7 @@ def train(
     preset: str = "default",
     config: PathLike | None = None,
     settings: SettingsGiven = (),
+    refresh: bool = False,
     fresh: bool = False,
     tensorboard: PathLike | None = None,
     shards: int | None = None,
@@ -105,6 +107,8 @@ def train(
 ) -> Report:
     """Learn a snapshot (the current one by default) from scratch and publish the model as the next version.
 
+    With `refresh` it goes on from the current model, with all of its vectors and for `online.refresh_epochs` epochs:
+    what many nights left behind is mended in a fraction of the time.
     A training that was interrupted is resumed, unless `fresh`. `stop` is asked after every batch; when it returns True,
     a checkpoint is left and the training ends with an error. With `shards` it runs on Ray.
     """
@@ -114,13 +118,20 @@ def train(
     from dkge_dist.jobs.nightly import headline_of_training
 
     runtime = choose_runtime(ClusterOptions(shards, workers, address, wait_seconds))
-    chosen = load_settings(as_path(config), settings, preset)
-    facts = {"origin": "scratch", "preset": preset}
+    opened, start = Store.open(store), None
+    if refresh:
+        if preset != "default":
+            raise UsageError(f"preset={preset}: a refresh has the settings of its model")
+        start = opened.find_model()
+        chosen = settings_of_model(start.model.settings, as_path(config), settings)
+        facts = {"origin": "refresh", "start": start.version}
+    else:
+        chosen = load_settings(as_path(config), settings, preset)
+        facts = {"origin": "scratch", "preset": preset}
     options = job.TrainOptions(fresh, as_path(tensorboard))
-    opened = Store.open(store)
     with event_log(as_path(log_json), "train") as log, shown(progress, "train") as callback:
         announcer, monitor = Announcer(chosen, log), LoggingMonitor(callback, stop, log)
-        report = job.train(opened, runtime, version_name(snapshot), chosen, facts, options, monitor)
+        report = job.train(opened, runtime, version_name(snapshot), chosen, facts, options, monitor, start)
         announcer.published(opened, report["version"], report["snapshot"], headline_of_training(report))
         return announcer.finished(report)
 

@@ -44,6 +44,9 @@ def train(
     ] = None,
     preset: Preset = "default",
     config: Config = None,
+    refresh: Annotated[
+        bool, typer.Option("--refresh", help="A few epochs from the current model on, instead of from scratch.")
+    ] = False,
     fresh: Annotated[bool, typer.Option("--fresh", help="Do not resume an interrupted training.")] = False,
     tensorboard: Annotated[Path | None, typer.Option(help="Also write metrics for TensorBoard here.")] = None,
     shards: Shards = None,
@@ -59,8 +62,8 @@ def train(
 
     with progress_bar("train", quiet) as progress, stop_requested() as stop:
         report = api.train(
-            store, snapshot=snapshot, preset=preset, config=config, settings=settings or (), fresh=fresh,
-            tensorboard=tensorboard, shards=shards, workers=workers, address=address, wait_seconds=wait,
+            store, snapshot=snapshot, preset=preset, config=config, settings=settings or (), refresh=refresh,
+            fresh=fresh, tensorboard=tensorboard, shards=shards, workers=workers, address=address, wait_seconds=wait,
             log_json=log_json, progress=progress, stop=stop,
         )  # fmt: skip
     emit(report, as_json, render_trained)

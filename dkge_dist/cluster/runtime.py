@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from dkge_dist.cluster.errors import ShardLostError
-from dkge_dist.cluster.server import StoredTables
 from dkge_dist.cluster.session import ClusterConfig, gpus, ray_session, require_workers, shard_actors
 from dkge_dist.cluster.table import RayTable
 from dkge_dist.cluster.workers import run_workers
 from dkge_dist.runtime import LocalCommunicator, Monitor, WorkerRun, WorkerSpec
 from dkge_dist.store.manifest import ModelManifest
 from dkge_dist.store.store import Store
+from dkge_dist.tables.initializer import StoredTables
 from dkge_dist.tables.plan import ShardPlan
 from dkge_dist.tables.shard import Shard
 from dkge_dist.tables.table import LocalTable, Tables
@@ -44,7 +44,7 @@ class RayRuntime:
             communicator = LocalCommunicator(Monitor())
             entities = RayTable(plan, actors, secrets.token_hex(8), dim, communicator)
             try:
-                entities.open(StoredTables(store.storage.location, entries))
+                entities.open(StoredTables(store.storage.location, entries, rows[0]))
                 yield Tables(entities, relations)
             except ShardLostError as error:
                 raise DkgeError(f"{error}; {store} is as it was, and the same command starts again") from None

@@ -23,11 +23,11 @@ from dkge_dist.kernels.jit import set_threads
 from dkge_dist.kernels.ranks import FilteredCandidates, count_closer, distances_to_rows
 from dkge_dist.kernels.sets import distinct
 from dkge_dist.store.codes import save_code_blocks
-from dkge_dist.store.manifest import PartEntry, TableEntry
+from dkge_dist.store.manifest import PartEntry
 from dkge_dist.store.storage import Blob, open_storage
 from dkge_dist.store.tables import BlockIndex, blocks, save_blocks, save_delta
 from dkge_dist.tables.checkpoint import CheckpointFolder, read_rows, write_rows
-from dkge_dist.tables.initializer import RowInitializer
+from dkge_dist.tables.initializer import RowInitializer, TableStart
 from dkge_dist.tables.nearest import Nearest, nearest
 from dkge_dist.tables.plan import ShardPlan
 from dkge_dist.tables.shard import Optimizer, Shard
@@ -42,13 +42,6 @@ Pushed = dict[Field, tuple[Array, Array]]
 def allocate(shapes: Sequence[Shape]) -> list[Array]:
     """Arrays of this process, for an answer."""
     return [np.empty(shape, np.float32) for shape in shapes]
-
-
-class StoredTables(NamedTuple):
-    """Tables of a version in a store; a shard reads its own rows of them."""
-
-    location: str
-    tables: dict[Field, TableEntry]
 
 
 class Patch(NamedTuple):
@@ -84,7 +77,7 @@ class ShardServer:
         self._early: dict[int, LocalRows] = {}
         self._patches: dict[int, dict[Field, Patch]] = {}
 
-    def open(self, attempt: str, world: int, content: RowInitializer | StoredTables) -> None:
+    def open(self, attempt: str, world: int, content: TableStart) -> None:
         """Begin an attempt: fill all rows, forget what was staged, refuse calls of other attempts."""
         with self._changed:
             self._attempt = ""
@@ -95,7 +88,7 @@ class ShardServer:
             self._attempt = attempt
             self._changed.notify_all()
 
-    def _filled(self, content: RowInitializer | StoredTables) -> Values:
+    def _filled(self, content: TableStart) -> Values:
         size, spans = self.plan.size(self.number), self.plan.spans(self.number)
         if isinstance(content, RowInitializer):
             values = {field: np.zeros((size, content.dim), np.float32) for field in Field}
@@ -301,10 +294,12 @@ class ShardServer:
             self._check(attempt)
             read_rows(folder, self._shard, self.plan.spans(self.number), self.plan.rows)
 
-    def stats(self) -> dict[str, int]:
+    def stats(self, attempt: str) -> dict[str, int]:
         """Calls, rows and bytes since the attempt began, and what is held."""
-        held = sum(array.nbytes for array in (*self._shard.values.values(), *self._shard.state.values()))
-        return {**self._counts, "rows": self.plan.size(self.number), "bytes_held": held, "pid": os.getpid()}
+        with self._changed:
+            self._check(attempt)
+            held = sum(array.nbytes for array in (*self._shard.values.values(), *self._shard.state.values()))
+            return {**self._counts, "rows": self.plan.size(self.number), "bytes_held": held, "pid": os.getpid()}
 
 
 def summed(parts: list[tuple[Array, Array]]) -> tuple[Array, Array]:

@@ -25,7 +25,7 @@ from dkge_dist.cluster.requests import (
     write_request,
 )
 from dkge_dist.cluster.row_slice import PendingPull, RowSlice
-from dkge_dist.cluster.server import LocalRows, Reply, StoredTables
+from dkge_dist.cluster.server import LocalRows, Reply
 from dkge_dist.cluster.transport import Address, Message, Payload, Received, RowSelection
 from dkge_dist.kernels.codes import grid_of
 from dkge_dist.kernels.ranks import FilteredCandidates
@@ -36,7 +36,7 @@ from dkge_dist.store.manifest import PartEntry, TableEntry
 from dkge_dist.store.storage import Staging
 from dkge_dist.store.tables import save_index
 from dkge_dist.tables.checkpoint import CheckpointFolder, create_files
-from dkge_dist.tables.initializer import RowInitializer
+from dkge_dist.tables.initializer import TableStart
 from dkge_dist.tables.nearest import Nearest, merged
 from dkge_dist.tables.plan import ShardPlan
 from dkge_dist.tables.shard import Optimizer
@@ -68,9 +68,7 @@ class RayTable:
 
     def _call(self, shard: int, method: str, *arguments: Any) -> Call:
         """Ask a shard something, as part of the attempt, by way of Ray."""
-        return self._ray_call(shard, method, self.attempt, *arguments)
-
-    def _ray_call(self, shard: int, *arguments: Any) -> Call:
+        arguments = (method, self.attempt, *arguments)
         return RayCall(shard, self.actors[shard], "ask", arguments, self._addresses()[shard])
 
     def _addresses(self) -> list[Address]:
@@ -100,7 +98,7 @@ class RayTable:
                     for shard, address in enumerate(addresses)
                 ]
 
-    def open(self, content: RowInitializer | StoredTables) -> None:
+    def open(self, content: TableStart) -> None:
         """Begin the attempt on all shards; they fill their rows themselves."""
         self._everywhere("open", self._communicator.world, content)
 
@@ -321,7 +319,7 @@ class RayTable:
     def stats(self) -> list[dict[str, int]]:
         """Calls, rows and bytes by shard, counted where they happened."""
         self._settle()
-        return results([self._ray_call(shard, "stats") for shard in range(self.plan.shards)])
+        return self._everywhere("stats")
 
 
 def _ordered(values: Array, order: Array) -> Payload:

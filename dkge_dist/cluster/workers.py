@@ -22,7 +22,7 @@ from dkge_dist.cluster.replicated import ReplicatedTable
 from dkge_dist.cluster.session import ClusterConfig
 from dkge_dist.cluster.table import RayTable
 from dkge_dist.runtime import CollectiveError, Monitor, WorkerFn, WorkerSpec
-from dkge_dist.tables.initializer import RowInitializer
+from dkge_dist.tables.initializer import TableStart
 from dkge_dist.tables.plan import ShardPlan
 from dkge_dist.tables.shard import Shard
 from dkge_dist.tables.table import LocalTable, Tables
@@ -46,8 +46,8 @@ class Assignment:
 
     function: WorkerFn
     job: Any
-    entities: RowInitializer
-    relations: RowInitializer
+    entities: TableStart
+    relations: TableStart
     plan: ShardPlan
     actors: list[Any]
     coordinator: Any
@@ -168,7 +168,7 @@ def _open_entities(given: Assignment, communicator: RayCommunicator) -> RayTable
     return table
 
 
-def _open_relations(start: RowInitializer, communicator: RayCommunicator) -> LocalTable:
+def _open_relations(start: TableStart, communicator: RayCommunicator) -> LocalTable:
     """The relations: a copy in every worker."""
     if communicator.world == 1:
         return LocalTable.initialized(start)

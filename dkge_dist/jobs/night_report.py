@@ -200,6 +200,7 @@ def _model(store: Store, manifest: ModelManifest, current: int | None) -> Report
         "version": manifest.version,
         "created": manifest.created,
         "origin": "online" if facts.get("origin") == "online" else "scratch",
+        "is_refresh": facts.get("origin") == "refresh",
         "parent": _learnt(store, updated_from(store, manifest)),
         "is_current": manifest.version == current,
         "took_over": manifest.current.model == manifest.version,

@@ -118,7 +118,8 @@ def headline(update: Report, before: Mapping[str, float]) -> str:
 def headline_of_training(report: Report) -> str:
     """A training in one line."""
     mrr = f", MRR {bare(report['valid']['mrr'], '.3f')}" if "mrr" in report["valid"] else ""
-    return f"{report['snapshot']}: trained from scratch in {_short(report)}{mrr}"
+    how = "refreshed over the whole graph" if report["origin"] == "refresh" else "trained from scratch"
+    return f"{report['snapshot']}: {how} in {_short(report)}{mrr}"
 
 
 def _short(report: Report) -> str:

@@ -1,4 +1,4 @@
-"""Learning from scratch: a snapshot becomes a model version."""
+"""Learning a whole snapshot, from scratch or from the vectors of a model of it: it becomes a model version."""
 
 from __future__ import annotations
 
@@ -32,15 +32,16 @@ from dkge_dist.jobs.validation import measure_validation
 from dkge_dist.learning.batches import EvidenceOffsets
 from dkge_dist.runtime import Monitor, Runtime
 from dkge_dist.store.manifest import ModelManifest, SnapshotManifest
-from dkge_dist.store.models import ModelMetadata, publish_model, save_model
+from dkge_dist.store.models import ModelMetadata, load_arrays, publish_model, save_model
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import block_rows
 from dkge_dist.tables.checkpoint import CheckpointFolder
+from dkge_dist.tables.initializer import StoredTables, TableStart
 from dkge_dist.tables.table import Tables
 from dkge_dist.training.checkpoints import Checkpoints
 from dkge_dist.training.progress import TrainProgress
-from dkge_dist.training.worker import TrainJob, TrainResult, train_spec
-from dkge_dist.types import DkgeError, UsageError
+from dkge_dist.training.worker import TrainJob, TrainResult, random_start, train_spec
+from dkge_dist.types import Array, DkgeError, UsageError
 
 VOLATILE = {"threads", "device", *OF_THE_MACHINE}
 """Settings that change how fast a training is, not what it learns: it may be resumed with others."""
@@ -58,7 +59,8 @@ class TrainOptions:
 class TrainRequest:
     """What to train, with settings that are settled; `facts` are what the version says of its origin.
 
-    `rival` is the current model of the same snapshot, to be compared with.
+    `rival` is the current model of the same snapshot, to be compared with. `start` is a model of it to go on from, with
+    fewer epochs: a refresh.
     """
 
     manifest: SnapshotManifest
@@ -68,6 +70,7 @@ class TrainRequest:
     facts: dict[str, Any]
     options: TrainOptions = TrainOptions()
     rival: Rival | None = None
+    start: ModelManifest | None = None
 
 
 def train(
@@ -78,15 +81,22 @@ def train(
     facts: dict[str, Any],
     options: TrainOptions,
     monitor: Monitor,
+    start: ModelManifest | None = None,
 ) -> Report:
-    """Train a snapshot (the current one by default) and publish the model."""
+    """Train a snapshot (the current one by default) and publish the model; with `start`, a refresh of that model."""
     manifest = store.find_snapshot(snapshot) if snapshot else store.current_snapshot()
     if manifest is None:
         raise DkgeError(f"{store}: holds no snapshot yet; `dkge ingest {store} SOURCE` brings one")
+    if start is not None and start.model.snapshot != manifest.version:
+        learnt = store.snapshot_manifest(start.model.snapshot).snapshot.name
+        raise DkgeError(
+            f"{store}: the model to refresh (version {start.version}) is of snapshot {learnt!r}, not of "
+            f"{manifest.snapshot.name!r}; `dkge update {store}` brings it there first"
+        )
     names, current = store.dictionaries(manifest), store.current_model()
     is_rival = current is not None and current.model.snapshot == manifest.version
     rival = Rival.of(store, current) if current is not None and is_rival else None
-    request = TrainRequest(manifest, store.snapshot(manifest), names, settings, facts, options, rival)
+    request = TrainRequest(manifest, store.snapshot(manifest), names, settings, facts, options, rival, start)
     with trained(store, runtime, request, monitor) as done:
         if rival is None or not (worse := done.report["comparison"]["worse"]):
             return done.report
@@ -108,8 +118,8 @@ def _way_back(store: Store, published: ModelManifest, model: int) -> int:
 def trained(store: Store, runtime: Runtime, request: TrainRequest, monitor: Monitor) -> Iterator[PublishedModel]:
     """Train a snapshot and publish the model; it goes on from a checkpoint unless `fresh`."""
     began = time.monotonic()
-    settings, manifest = request.settings, request.manifest
-    with store.trainings.open(_key(manifest, settings), manifest.version) as training:
+    settings, manifest, start = request.settings, request.manifest, request.start
+    with store.trainings.open(_key(request), manifest.version) as training:
         checkpoints = Checkpoints(training.checkpoints(manifest.block_rows))
         if request.options.fresh:
             checkpoints.forget()
@@ -118,11 +128,16 @@ def trained(store: Store, runtime: Runtime, request: TrainRequest, monitor: Moni
         graph = training_graph(request.snapshot, digests, settings)
         monitor.progress(0.0, "reading evidence off the graph")
         fitting = EvidenceFitting.of(graph, walk_limits(settings)) if settings.evidence.enabled else None
-        job = _job(graph, settings, fitting, checkpoints.folder)
+        if start is None:
+            job, begin = _job(graph, settings, fitting, checkpoints.folder), random_start(graph, settings)
+        else:
+            dense = load_arrays(store, start.model.dense)
+            job = _refresh_job(graph, settings, fitting, checkpoints.folder, dense)
+            begin = stored_start(store, start, graph)
         history = last[1]["history"] if last else []
         with (
             _metrics_log(monitor, training.folder, request.options.tensorboard, history) as log,
-            runtime.run(train_spec(job, manifest.block_rows, training.folder), log) as run,
+            runtime.run(train_spec(job, begin, manifest.block_rows, training.folder), log) as run,
         ):
             monitor.progress(1.0, "writing the model")
             result: TrainResult = run.result
@@ -181,6 +196,42 @@ def _job(
     return TrainJob(graph, settings, folder, validation_half(graph), offsets)
 
 
+def _refresh_job(
+    graph: TrainingGraph,
+    settings: Settings,
+    fitting: EvidenceFitting | None,
+    folder: CheckpointFolder,
+    dense: dict[str, Array],
+) -> TrainJob:
+    """The same from given dense parameters, and without offsets: a training ends without them."""
+    held_out = graph.valid if fitting is None else validation_half(graph)
+    return TrainJob(graph, refresh_settings(settings), folder, held_out, dense=dense)
+
+
+REFRESH_DENSE_RATE = 0.003
+"""Of dense parameters, which hardly change from night to night."""
+
+
+def refresh_settings(settings: Settings) -> Settings:
+    """How a refresh learns: for a few epochs, and without a first step that kicks every row out of its place."""
+    online = settings.online
+    changed = {
+        "max_epochs": online.refresh_epochs,
+        "eval_every": online.refresh_epochs,
+        "learning_rate": online.refresh_learning_rate,
+        "dense_learning_rate": REFRESH_DENSE_RATE,
+        "optimizer": "damped_adagrad",
+    }
+    return settings.model_copy(update={"train": settings.train.model_copy(update=changed)})
+
+
+def stored_start(store: Store, model: ModelManifest, graph: TrainingGraph) -> tuple[TableStart, TableStart]:
+    """The vectors of a model as start values."""
+    kinds = ((model.model.entities, graph.entity_rows), (model.model.relations, graph.relation_rows))
+    entities, relations = (StoredTables(store.storage.location, dict(tables), rows) for tables, rows in kinds)
+    return entities, relations
+
+
 def _fidelity(request: TrainRequest, graph: TrainingGraph, tables: Tables, evidence: Evidence | None) -> Report:
     """What a model knows of the night that it is compared on."""
     if request.rival is None or request.rival.night is None:
@@ -198,11 +249,13 @@ def _run_facts(progress: TrainProgress) -> dict[str, Any]:
     }
 
 
-def _key(manifest: SnapshotManifest, settings: Settings) -> str:
+def _key(request: TrainRequest) -> str:
     """Names a training: what is learnt, and how."""
-    how = settings.model_dump(mode="json", exclude=VOLATILE)
+    manifest, start = request.manifest, request.start
+    how = request.settings.model_dump(mode="json", exclude=VOLATILE)
     how["train"].pop("checkpoint_seconds")
-    text = json.dumps([manifest.snapshot.content, manifest.version, how], sort_keys=True)
+    begin = [] if start is None else [start.version]
+    text = json.dumps([manifest.snapshot.content, manifest.version, how, *begin], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

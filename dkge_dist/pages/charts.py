@@ -18,6 +18,8 @@ FEWEST = 7
 """Places for nights at least: a single bar as wide as the page would say nothing."""
 NAME_WIDTH = 0.14
 """Share of the page between the names of two nights."""
+NARROW_NAME_WIDTH = 0.32
+"""The same on a narrow page."""
 MANY = 60
 """From so many nights on, dots would touch: a line is drawn without them."""
 BAR = 0.72
@@ -254,14 +256,15 @@ def _figure(
 
 
 def _names(nights: Sequence[str], width: float) -> list[Markup]:
-    """As many nights by name as there is room for; on a narrow page only the first and the last of them."""
+    """As many nights by name as there is room for; on a narrow page the last, and the first if it is far from it."""
     if not nights:
         return []
     places, last = max(len(nights), FEWEST), len(nights) - 1
     step = max(1, math.ceil(places * NAME_WIDTH / width))
+    shown = (0, last) if last >= places * NARROW_NAME_WIDTH else (last,)
     found = []
     for night in [*(n for n in range(0, last, step) if n == 0 or last - n >= step), last]:
-        name = None if night in (0, last) else "middle"
+        name = None if night in shown else "middle"
         left = 100 * (night + 0.5) / places
         found.append(element("span", shortened(nights[night]), style=f"left:{left:.1f}%", class_=name))
     return found

@@ -39,7 +39,7 @@ def _headline(night: Figures) -> str:
     model = learnt_model(night)
     if model is None:
         return f"{said}. It is not learnt yet."
-    how = "learnt" if model["origin"] == "online" else "learnt from scratch"
+    how = "learnt" if model["origin"] == "online" else "refreshed" if model["is_refresh"] else "learnt from scratch"
     return f"{said}; {how} in {format_duration(_learning(model))}."
 
 

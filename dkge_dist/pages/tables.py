@@ -73,7 +73,7 @@ def _night_rows(night: Figures) -> list[list[Child]]:
 def _how(model: Figures) -> str:
     if not model:
         return "not learnt"
-    how = "online" if model["origin"] == "online" else "from scratch"
+    how = "online" if model["origin"] == "online" else "refreshed" if model["is_refresh"] else "from scratch"
     if not model["took_over"]:
         return f"{how}, set aside"
     return f"{how}, current" if model["is_current"] else how

@@ -71,7 +71,7 @@ def quality(every: Sequence[Figures]) -> Markup:
         return joined(title, element("p", said, class_="notice"))
     series = [
         _interval_series(name, color, [(model or {}).get("valid") for model in models])._replace(is_line=color == 1)
-        for name, color, models in (("learnt online", 1, online), ("trained from scratch", 2, scratch))
+        for name, color, models in (("learnt online", 1, online), ("trained on all of it", 2, scratch))
         if any(model and model["valid"] for model in models)
     ]
     summary = "of held-out triples: 1 if the right end comes first, 1/2 if second. Shaded: 99% intervals."
@@ -154,7 +154,8 @@ def _decided(model: Figures) -> str:
     if model["origin"] == "online":
         return str(model["decision"])
     reason = f": {model['decision']}" if model["decision"] else ", by hand"
-    return f"version {model['version']} was trained from scratch{reason}"
+    how = "refreshed over the whole graph" if model["is_refresh"] else "trained from scratch"
+    return f"version {model['version']} was {how}{reason}"
 
 
 def _limit(policies: Sequence[str]) -> list[Marked]:

@@ -1,4 +1,7 @@
-"""Start values of rows. In: a seed. Out: the same values for a row, whether it is made alone or with all others."""
+"""Start values of tables: at random, or those of a version.
+
+At random, a row has the same values whether it is made alone or with all others.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dkge_dist.store.manifest import TableEntry
+from dkge_dist.store.storage import open_storage
+from dkge_dist.store.tables import load_table
 from dkge_dist.types import TRAINED, Array, Field
 
 
@@ -41,6 +47,27 @@ class RowInitializer(NamedTuple):
     def whole(self) -> dict[Field, Array]:
         """All rows of every field."""
         return {field: self.block(field, 0, self.rows) for field in Field}
+
+
+class StoredTables(NamedTuple):
+    """Tables of a version in a store, with room for `rows`. A shard reads its own rows of them."""
+
+    location: str
+    tables: dict[Field, TableEntry]
+    rows: int
+
+    @property
+    def dim(self) -> int:
+        """The dimension of the vectors."""
+        return next(iter(self.tables.values())).dim
+
+    def whole(self) -> dict[Field, Array]:
+        """All rows of every field."""
+        storage = open_storage(self.location)
+        return {field: load_table(storage, entry, self.rows) for field, entry in self.tables.items()}
+
+
+TableStart = RowInitializer | StoredTables
 
 
 def _generator_after(numbers: int, seed: tuple[int, ...]) -> np.random.Generator:

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from dkge_dist.tables.initializer import RowInitializer
+from dkge_dist.tables.initializer import TableStart
 from dkge_dist.types import TRAINED, DkgeError, Field
 
 VALUE_BYTES = 4
 CGROUP = Path("/sys/fs/cgroup/memory.max")
 
 
-def refuse_too_large(tables: Sequence[RowInitializer], available: int | None = None) -> None:
+def refuse_too_large(tables: Sequence[TableStart], available: int | None = None) -> None:
     """DkgeError if the vectors of some tables and their optimizer state need more memory than is available."""
     available = available_memory() if available is None else available
     needed = sum(one.rows * VALUE_BYTES * (one.dim * len(Field) + len(TRAINED)) for one in tables)

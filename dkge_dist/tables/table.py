@@ -15,7 +15,7 @@ from dkge_dist.store.manifest import PartEntry, TableEntry
 from dkge_dist.store.storage import Staging, Storage
 from dkge_dist.store.tables import load_table, save_delta, save_table
 from dkge_dist.tables.checkpoint import CheckpointFolder, Span, create_files, read_rows, write_rows
-from dkge_dist.tables.initializer import RowInitializer
+from dkge_dist.tables.initializer import TableStart
 from dkge_dist.tables.nearest import Nearest, nearest
 from dkge_dist.tables.shard import Optimizer, Shard
 from dkge_dist.types import Array, Field
@@ -112,9 +112,9 @@ class LocalTable:
         self._counts = dict.fromkeys(COUNTED, 0)
 
     @classmethod
-    def initialized(cls, initializer: RowInitializer) -> LocalTable:
+    def initialized(cls, start: TableStart) -> LocalTable:
         """A table at its start values."""
-        return cls(Shard(initializer.whole()))
+        return cls(Shard(start.whole()))
 
     @classmethod
     def stored(

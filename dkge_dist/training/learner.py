@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from safetensors.torch import load
@@ -16,7 +15,7 @@ from dkge_dist.learning.step import DenseParameters, Loss, Step
 from dkge_dist.model.dkge import Dkge
 from dkge_dist.runtime import Communicator
 from dkge_dist.tables.checkpoint import CheckpointFolder
-from dkge_dist.tables.shard import Optimizer
+from dkge_dist.tables.shard import Optimizer, OptimizerKind
 from dkge_dist.tables.table import Tables
 from dkge_dist.types import Array, Field
 
@@ -43,14 +42,14 @@ class Learner:
         model: Dkge,
         tables: Tables,
         loss: Loss,
-        optimizer: Literal["adagrad", "sgd"],
+        optimizer: OptimizerKind,
         device: torch.device,
         communicator: Communicator,
     ) -> None:
         self.model, self.tables, self.kind = model.to(device), tables, optimizer
         self.entities = TrainedObjects(model.entity, tables.entities, device)
         self.relations = TrainedObjects(model.relation, tables.relations, device)
-        kind = torch.optim.Adagrad if optimizer == "adagrad" else torch.optim.SGD
+        kind = torch.optim.SGD if optimizer == "sgd" else torch.optim.Adagrad
         self.dense = kind(model.parameters(), lr=1.0)
         dense = DenseParameters(list(model.parameters()), self.dense)
         self.step = Step(self.entities, self.relations, loss, communicator, dense)

@@ -20,7 +20,7 @@ from dkge_dist.model.dkge import Dkge
 from dkge_dist.model.products import by_bfloat16
 from dkge_dist.runtime import Communicator, WorkerSpec
 from dkge_dist.tables.checkpoint import CheckpointFolder
-from dkge_dist.tables.initializer import RowInitializer
+from dkge_dist.tables.initializer import RowInitializer, TableStart
 from dkge_dist.tables.table import Tables
 from dkge_dist.training.checkpoints import Checkpoints
 from dkge_dist.training.learner import Learner
@@ -35,7 +35,8 @@ class TrainJob:
 
     `validation` are the triples that stop it, ranked by vectors alone: evidence stays as it is and would hide how they
     get better. `offsets` are what evidence says of the train triples. `form` is that of contexts; None is what the
-    device wants: padded blocks on a GPU, ragged contexts on a CPU.
+    device wants: padded blocks on a GPU, ragged contexts on a CPU. `dense` are the dense parameters to start with,
+    instead of random ones.
     """
 
     graph: TrainingGraph
@@ -44,6 +45,7 @@ class TrainJob:
     validation: Triples
     offsets: EvidenceOffsets | None = None
     form: Form | None = None
+    dense: dict[str, Array] | None = None
 
 
 @dataclass(frozen=True)
@@ -55,15 +57,22 @@ class TrainResult:
     facts: dict[str, Any]
 
 
-def train_spec(job: TrainJob, block_rows: int, notes: Path) -> WorkerSpec:
+def random_start(graph: TrainingGraph, settings: Settings) -> tuple[TableStart, TableStart]:
+    """Start values of entities and relations, at random."""
+    how = (settings.model.dim, settings.train.init_scale)
+    return (
+        RowInitializer((settings.seed, 0), graph.entity_rows, *how),
+        RowInitializer((settings.seed, 1), graph.relation_rows, *how),
+    )
+
+
+def train_spec(job: TrainJob, start: tuple[TableStart, TableStart], block_rows: int, notes: Path) -> WorkerSpec:
     """A training for a runtime to run; `notes` is a folder of this machine."""
-    settings, graph = job.settings, job.graph
-    start = (settings.model.dim, settings.train.init_scale)
+    settings = job.settings
     return WorkerSpec(
         train_worker,
         job,
-        RowInitializer((settings.seed, 0), graph.entity_rows, *start),
-        RowInitializer((settings.seed, 1), graph.relation_rows, *start),
+        *start,
         block_rows,
         settings.threads,
         settings.device,
@@ -101,6 +110,8 @@ def build_trainer(communicator: Communicator, tables: Tables, job: TrainJob, dev
         world=communicator.world,
     )
     model = Dkge(settings.model.dim, settings.model.entity_layers, settings.model.relation_layers, settings.seed)
+    if job.dense is not None:
+        model.load_state_dict({name: torch.from_numpy(value) for name, value in job.dense.items()})
     for encoder in (model.entity, model.relation):
         encoder.gcn.learns_by_bfloat16 = by_bfloat16(train.products, device)
     learner = Learner(model, tables, Loss(train.loss, train.margin), train.optimizer, device, communicator)

@@ -65,12 +65,12 @@ def ask(server: ShardServer, request: Message, attempt: str = "now") -> Received
 def refused(server: ShardServer, request: Message) -> str:
     """Why. The shard is as it was."""
     every = {field: np.arange(SIZE, dtype=ROW) for field in Field}
-    before, counts = server.pull("now", every, 0), server.stats()
+    before, counts = server.pull("now", every, 0), server.stats("now")
     reply = ask(server, request)
     assert reply.kind == ERROR
     code, text = read_error(reply)
     assert code == ErrorCode.INVALID_REQUEST
-    assert server.stats() == counts
+    assert server.stats("now") == counts
     after = server.pull("now", every, 0)
     assert all(before[field].tobytes() == after[field].tobytes() for field in Field)
     return text

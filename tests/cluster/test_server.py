@@ -96,7 +96,7 @@ def test_repeated_push_is_applied_once() -> None:
     # A late repeat comes after later steps were taken.
     one.push("now", 0, 0, random_gradients(rng, {Field.KNOWLEDGE: np.arange(9, dtype=ROW)}), ADAGRAD)
     assert_same_rows(everything([one]), twin.shard.values)
-    assert one.stats()["push_calls"] == 3
+    assert one.stats("now")["push_calls"] == 3
 
 
 def test_repeated_push_gets_the_same_reply() -> None:
@@ -130,6 +130,7 @@ CALLS: dict[str, Callable[[ShardServer, str, Path], Any]] = {
     ),
     "save_checkpoint": lambda server, attempt, folder: server.save_checkpoint(attempt, folder),
     "load_checkpoint": lambda server, attempt, folder: server.load_checkpoint(attempt, folder),
+    "stats": lambda server, attempt, folder: server.stats(attempt),
 }
 
 
@@ -155,7 +156,7 @@ def test_new_attempt_starts_from_nothing() -> None:
     rng = np.random.default_rng(0)
     with ThreadPoolExecutor(1) as pool:
         given_up = pool.submit(one.push, "now", 0, 1, random_gradients(rng, {Field.CONTEXT: random_rows(rng)}), ADAGRAD)
-        until(lambda: one.stats()["push_calls"] == 1)
+        until(lambda: one.stats("now")["push_calls"] == 1)
         one.open("now again", 1, START)
         with pytest.raises(StaleAttemptError):
             given_up.result(WAIT)
@@ -165,7 +166,7 @@ def test_new_attempt_starts_from_nothing() -> None:
     twin.push(gradients, ADAGRAD)
     wanted = {field: np.arange(ROWS, dtype=ROW) for field in Field}
     assert_same_rows(one.pull("now again", wanted, 0), twin.shard.values)
-    assert one.stats()["push_calls"] == 1
+    assert one.stats("now again")["push_calls"] == 1
 
 
 def test_waiting_calls_fail_when_the_attempt_is_given_up() -> None:
@@ -177,7 +178,7 @@ def test_waiting_calls_fail_when_the_attempt_is_given_up() -> None:
             pool.submit(one.pull, "now", {Field.JOINT: np.arange(3, dtype=ROW)}, 1),
             pool.submit(one.pull, "now", {Field.JOINT: np.arange(3, dtype=ROW)}, 5, (5, 1)),
         ]
-        until(lambda: one.stats()["push_calls"] == 2)
+        until(lambda: one.stats("now")["push_calls"] == 2)
         assert not any(future.done() for future in waiting)
         one.open("another", 3, START)
         for future in waiting:
@@ -196,12 +197,12 @@ def test_gradients_are_summed_in_rank_order(first: int) -> None:
             ranks = [random_gradients(rng, {f: random_rows(rng, 100) for f in TRAINED}) for _ in range(2)]
             waiting = []
             for server in made:
-                pushes = [server.stats()["push_calls"]]
+                pushes = [server.stats("now")["push_calls"]]
                 for rank in (first, 1 - first):
                     mine = gradients_of_shard(plan, server.number, ranks[rank])
                     waiting.append(pool.submit(server.push, "now", step, rank, mine, ADAGRAD))
-                    until(lambda server=server, before=pushes[-1]: server.stats()["push_calls"] > before)
-                    pushes.append(server.stats()["push_calls"])
+                    until(lambda server=server, before=pushes[-1]: server.stats("now")["push_calls"] > before)
+                    pushes.append(server.stats("now")["push_calls"])
             for future in waiting:
                 future.result(WAIT)
             twin.push(summed_over_ranks(ranks), ADAGRAD)
@@ -224,7 +225,7 @@ def test_step_waits_for_a_rank_without_gradients() -> None:
     with ThreadPoolExecutor(2) as pool:
         pushed = pool.submit(one.push, "now", 0, 0, gradients, ADAGRAD)
         pulled = pool.submit(one.pull, "now", rows, 1)
-        until(lambda: one.stats()["push_calls"] == 1)
+        until(lambda: one.stats("now")["push_calls"] == 1)
         assert_same_rows(one.pull("now", rows, 0), twin.pull(rows))
         assert not pushed.done() and not pulled.done()
         one.push("now", 0, 1, NOTHING, ADAGRAD)
@@ -238,14 +239,14 @@ def test_push_repeated_while_waiting_counts_once() -> None:
     gradients = random_gradients(np.random.default_rng(0), {Field.CONTEXT: np.arange(9, dtype=ROW)})
     with ThreadPoolExecutor(3) as pool:
         same = [pool.submit(one.push, "now", 0, 0, gradients, ADAGRAD) for _ in range(3)]
-        until(lambda: one.stats()["push_calls"] == 1)
+        until(lambda: one.stats("now")["push_calls"] == 1)
         assert not any(future.done() for future in same)
         one.push("now", 0, 1, NOTHING, ADAGRAD)
         for future in same:
             future.result(WAIT)
     twin.push(gradients, ADAGRAD)
     assert_same_rows(everything([one]), twin.shard.values)
-    assert one.stats()["push_calls"] == 2
+    assert one.stats("now")["push_calls"] == 2
 
 
 def test_early_rows_are_patched_when_another_rank_changes_them() -> None:
@@ -289,14 +290,14 @@ def test_rows_read_after_their_step_need_no_patch() -> None:
 def test_stats_count_every_byte(tmp_path: Path) -> None:
     (one,) = servers(1)
     counted = {"pull_calls", "push_calls", "write_calls", "rows_pulled", "rows_pushed", "bytes_pulled", "bytes_pushed"}
-    assert {one.stats()[name] for name in counted} == {0}
+    assert {one.stats("now")[name] for name in counted} == {0}
     rows = {Field.KNOWLEDGE: np.arange(10, dtype=ROW), Field.CONTEXT: np.arange(30, dtype=ROW)}
     one.pull("now", rows, 0)
     gradients = random_gradients(np.random.default_rng(0), rows)
     one.push("now", 0, 0, gradients, ADAGRAD, {Field.CONTEXT: np.arange(2, dtype=ROW)})
     one.push("now", 0, 0, gradients, ADAGRAD)
     one.write("now", Field.JOINT, np.arange(5, dtype=ROW), np.ones((5, DIM), np.float32))
-    found = one.stats()
+    found = one.stats("now")
     row_bytes = 4 * DIM + 4
     assert (found["pull_calls"], found["push_calls"], found["write_calls"]) == (1, 1, 1)
     assert (found["rows_pulled"], found["rows_pushed"]) == (42, 45)
@@ -305,9 +306,9 @@ def test_stats_count_every_byte(tmp_path: Path) -> None:
     assert found["rows"] == ROWS
     assert found["bytes_held"] == ROWS * (3 * DIM * 4 + 2 * 4)
     _, written = one.save_deltas("now", str(tmp_path), {Field.JOINT: np.arange(5, dtype=ROW)})
-    assert one.stats()["bytes_written"] == written > 5 * row_bytes
+    assert one.stats("now")["bytes_written"] == written > 5 * row_bytes
     one.open("next", 1, START)
-    assert {one.stats()[name] for name in counted | {"bytes_written"}} == {0}
+    assert {one.stats("next")[name] for name in counted | {"bytes_written"}} == {0}
 
 
 def rounded(rng: np.random.Generator, count: int) -> np.ndarray:

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dkge_dist.cluster.server import ShardServer, StoredTables
+from dkge_dist.cluster.server import ShardServer
 from dkge_dist.store import codes
 from dkge_dist.store.codes import CodeIndex, save_code_index
 from dkge_dist.store.storage import open_storage
 from dkge_dist.store.tables import BlockIndex, load_table, save_delta, save_index, save_table
 from dkge_dist.store.verify import DamagedPartError
 from dkge_dist.tables.checkpoint import create_files
+from dkge_dist.tables.initializer import StoredTables
 from dkge_dist.tables.plan import ShardPlan
 from dkge_dist.tables.shard import Shard
 from dkge_dist.tables.table import LocalTable
@@ -64,7 +65,7 @@ def test_some_fields_alone_are_held(tmp_path: Path) -> None:
     values = {Field.JOINT: np.random.default_rng(1).random((ROWS, DIM), np.float32)}
     made = servers(3, content=stored(tmp_path, values))
     assert_same_rows(everything(made, (Field.JOINT,)), values)
-    assert sum(server.stats()["bytes_held"] for server in made) == values[Field.JOINT].nbytes
+    assert sum(server.stats("now")["bytes_held"] for server in made) == values[Field.JOINT].nbytes
 
 
 def test_shards_verify_the_blocks_that_they_own(tmp_path: Path) -> None:
@@ -179,7 +180,7 @@ def test_codes_of_all_shards_are_those_of_the_whole_table(
     storage = open_storage(str(tmp_path))
     with storage.staging() as staging:
         whole = save_table(staging, values, block, coded=True)
-        content = StoredTables(storage.location, {Field.JOINT: whole})
+        content = StoredTables(storage.location, {Field.JOINT: whole}, rows)
         made = [ShardServer(number, ShardPlan(rows, block, shards)) for number in range(shards)]
         grid = CodeIndex(storage, whole).grid
         saved = []

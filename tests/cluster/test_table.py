@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from dkge_dist.cluster.errors import ShardLostError
-from dkge_dist.cluster.server import StoredTables
 from dkge_dist.cluster.table import RayTable
 from dkge_dist.store.manifest import TableEntry
 from dkge_dist.store.storage import Storage, open_storage
-from dkge_dist.tables.initializer import RowInitializer
+from dkge_dist.tables.initializer import RowInitializer, StoredTables
 from dkge_dist.tables.table import LocalTable, Table
 from dkge_dist.types import ROW, TRAINED, DkgeError, Field
 from tests.cluster.twins import local, ray_tables
@@ -50,7 +49,7 @@ class TestRayTable(TableContract):
 
     def open_table(self, storage: Storage, entries: dict[Field, TableEntry], rows: int) -> Table:
         assert rows == ROWS, "the actors are of one size"
-        return ray_tables(self.actors, content=StoredTables(storage.location, entries))[0]
+        return ray_tables(self.actors, content=StoredTables(storage.location, entries, rows))[0]
 
 
 @pytest.fixture(params=SHARDS)

@@ -104,6 +104,16 @@ def test_training_stopped_on_ray_is_finished_in_this_process(store: Path, traine
     assert list((store / "training").iterdir()) == []
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_here")
+def test_refresh_on_shards_is_that_in_this_process(trained_here: dict[str, Path], tmp_path: Path) -> None:
+    here, there = (Path(shutil.copytree(trained_here["short"], tmp_path / name)) for name in ("here", "there"))
+    api.train(here, refresh=True)
+    report = api.train(there, refresh=True, shards=3)
+    assert (report["origin"], report["shards"], report["epochs"]) == ("refresh", 3, 4)
+    assert_same_parts(here, there)
+
+
 @pytest.mark.usefixtures("ray_here")
 @pytest.mark.parametrize(("device", "backend"), [("cuda", "nccl"), ("auto", "gloo")])
 def test_backend_goes_by_the_device_and_the_graph_is_once_on_a_node(

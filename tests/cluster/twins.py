@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from dkge_dist.cluster.server import ShardServer, StoredTables
+from dkge_dist.cluster.server import ShardServer
 from dkge_dist.cluster.table import RayTable
 from dkge_dist.runtime import LocalCommunicator, Monitor
 from dkge_dist.store.storage import open_storage
 from dkge_dist.store.tables import save_table
-from dkge_dist.tables.initializer import RowInitializer
+from dkge_dist.tables.initializer import RowInitializer, StoredTables
 from dkge_dist.tables.plan import ShardPlan
 from dkge_dist.tables.table import LocalTable
 from dkge_dist.types import ROW, TRAINED, Field
@@ -108,5 +108,5 @@ def stored(root: Path, values: Rows) -> StoredTables:
     storage = open_storage(str(root))
     with storage.staging() as staging:
         return StoredTables(
-            storage.location, {field: save_table(staging, some, BLOCK) for field, some in values.items()}
+            storage.location, {field: save_table(staging, some, BLOCK) for field, some in values.items()}, ROWS
         )

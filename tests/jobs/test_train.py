@@ -6,12 +6,13 @@ import importlib.util
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dkge_dist import api
 from dkge_dist.store.store import Store
 from dkge_dist.training.progress import StoppedError
-from dkge_dist.types import DkgeError, Split, UsageError
+from dkge_dist.types import TRAINED, DkgeError, Split, UsageError
 from tests.graphs import assert_sound, head, movies, write_tsv
 from tests.jobs.building import assert_joint_is_fresh
 from tests.jobs.reads import counted_reads
@@ -168,3 +169,53 @@ def test_splits_are_where_a_training_finds_them(graph: Path) -> None:
     assert counts == [84, 8, 8]
     report = api.train(graph, settings=[*SMALL, "train.max_epochs=1"])
     assert set(report["valid"]) == {"mr", "mrr", "hits@1", "hits@3", "hits@10"}
+
+
+def test_a_refresh_goes_on_from_the_current_model(graph: Path) -> None:
+    """With hardly any step its vectors stay; with larger ones all of them move."""
+    api.train(graph, settings=SMALL)
+    before, settings = vectors_of(graph).by_name(), model_of(graph).model.settings
+    still = api.train(graph, refresh=True, settings=["online.refresh_learning_rate=1e-12", "online.refresh_epochs=2"])
+    assert (still["version"], still["origin"], still["start"], still["epochs"]) == (3, "refresh", 2, 2)
+    found = vectors_of(graph)
+    for kind, tables in (("entities", found.entities), ("relations", found.relations)):
+        for field in TRAINED:
+            np.testing.assert_allclose(tables[field], before[f"{kind}/{field}"], atol=1e-6)
+    for name, values in found.dense.items():
+        np.testing.assert_allclose(values, before[name], atol=0.1, err_msg=name)
+    larger = ["online.refresh_learning_rate=0.1", "online.refresh_epochs=3"]
+    moved = api.train(graph, refresh=True, settings=larger)
+    assert (moved["start"], moved["epochs"]) == (3, 3)
+    by_how_much = {name: np.abs(values - before[name]).max() for name, values in vectors_of(graph).by_name().items()}
+    del by_how_much["relation.gcn.attention"]  # no relation here has two paths to choose from
+    assert min(by_how_much.values()) > 1e-3, by_how_much
+    assert_joint_is_fresh(graph)
+    kept = model_of(graph).model.settings
+    assert kept["train"] == settings["train"], "a training from scratch is still what it was"
+    assert_sound(graph)
+
+
+def test_a_refresh_that_was_stopped_goes_on(graph: Path) -> None:
+    api.train(graph, settings=SMALL)
+    whole = api.train(graph, refresh=True)
+    expected = vectors_of(graph)
+    api.rollback(graph, 2)
+    left = iter(range(5, -1, -1))
+    with pytest.raises(StoppedError):
+        api.train(graph, refresh=True, stop=lambda: next(left) == 0)
+    again = api.train(graph, refresh=True)
+    assert (again["resumed"], again["epochs"]) == (True, whole["epochs"])
+    assert_same_bits(expected, vectors_of(graph))
+
+
+def test_only_what_is_learnt_can_be_refreshed(graph: Path) -> None:
+    with pytest.raises(DkgeError, match="no model"):
+        api.train(graph, refresh=True)
+    api.train(graph, settings=SMALL)
+    api.ingest(graph, write_tsv(graph.parent / "next.tsv", movies(110)), name="second")
+    with pytest.raises(DkgeError, match=r"version 2\) is of snapshot 'first', not of 'second'; `dkge update"):
+        api.train(graph, refresh=True)
+    with pytest.raises(UsageError, match=r"model\.dim=7: the model was learnt with 6"):
+        api.train(graph, refresh=True, snapshot="first", settings=["model.dim=7"])
+    with pytest.raises(UsageError, match="preset"):
+        api.train(graph, refresh=True, snapshot="first", preset="paper")

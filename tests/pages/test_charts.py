@@ -92,3 +92,11 @@ def test_charts_say_what_they_show_to_who_cannot_see_them() -> None:
 def test_long_names_keep_their_ends() -> None:
     assert shortened("snapshot-2026-11-17") == "…ot-2026-11-17"
     assert len(shortened("x" * 99)) == 14
+
+
+@pytest.mark.parametrize(("nights", "shown"), [(1, [0]), (2, [1]), (3, [2]), (4, [0, 3]), (40, [0, 39])])
+def test_on_a_narrow_page_names_do_not_touch(nights: int, shown: list[int]) -> None:
+    """Those of class `middle` are left out there."""
+    page = str(lines(chart(nights), [Series("MRR", 1, [0.2] * nights)], (0.0, 1.0)))
+    names = re.findall(r'<span style="left:[^"]*">(night-\d+)</span>', page)
+    assert names == [f"night-{n:03}" for n in shown]

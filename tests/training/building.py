@@ -21,7 +21,7 @@ from dkge_dist.tables.table import LocalTable, Tables
 from dkge_dist.training.learner import Learner
 from dkge_dist.training.progress import TrainProgress
 from dkge_dist.training.trainer import Trainer
-from dkge_dist.training.worker import TrainJob, build_trainer, train_spec
+from dkge_dist.training.worker import TrainJob, build_trainer, random_start, train_spec
 from dkge_dist.types import TRAINED, Array
 from tests.graphs import Labelled, movies
 from tests.training_graphs import graph_of_labels
@@ -116,7 +116,7 @@ def job_of(
 
 def tables_of(job: TrainJob) -> Tables:
     """At start values, as a runtime makes them."""
-    spec = train_spec(job, 64, job.folder)
+    spec = train_spec(job, random_start(job.graph, job.settings), 64, job.folder)
     return Tables(LocalTable.initialized(spec.entities), LocalTable.initialized(spec.relations))
 
 

@@ -17,7 +17,7 @@ import torch
 from dkge_dist.learning.contexts import EntityContexts, Form
 from dkge_dist.runtime import LocalCommunicator, Monitor
 from dkge_dist.tables.table import LocalTable, Tables
-from dkge_dist.training.worker import TrainJob, TrainResult, build_trainer, train_spec, train_worker
+from dkge_dist.training.worker import TrainJob, TrainResult, build_trainer, random_start, train_spec, train_worker
 from dkge_dist.types import Array, Field
 from tests.graphs import movies
 from tests.training.building import PAPER, job_of, run, tables_of, trainer
@@ -79,7 +79,7 @@ def test_joint_vectors_of_all_alive_are_materialised(tmp_path: Path) -> None:
 
 def test_start_values_follow_from_the_seed(tmp_path: Path) -> None:
     job = job_of(tmp_path, ["seed=9", "train.init_scale=0.5", "threads=1", "device=cpu"])
-    spec = train_spec(job, 128, job.folder)
+    spec = train_spec(job, random_start(job.graph, job.settings), 128, job.folder)
     assert spec.function is train_worker
     assert spec.job is job
     assert (spec.block_rows, spec.threads, spec.device, spec.folder) == (128, 1, "cpu", tmp_path)
