@@ -28,7 +28,7 @@ from dkge_dist.store.store import Store
 from dkge_dist.tables.table import LocalTable, Tables
 from dkge_dist.training.learner import Rates
 from dkge_dist.training.trainer import Trainer
-from dkge_dist.training.worker import TrainJob, build_trainer, train_spec
+from dkge_dist.training.worker import TrainJob, build_trainer, random_start
 
 BATCH = 4000
 ROUNDS = 5
@@ -42,8 +42,7 @@ def trainer_of(path: Path) -> Trainer:
     names = store.dictionaries(manifest)
     graph = training_graph(store.snapshot(manifest), (names[0].digests, names[1].digests), settings)
     job = TrainJob(graph, settings, Path(tempfile.gettempdir()) / "never-written", graph.valid)
-    spec = train_spec(job, manifest.block_rows, job.folder)
-    tables = Tables(*(LocalTable.initialized(start) for start in (spec.entities, spec.relations)))
+    tables = Tables(*map(LocalTable.initialized, random_start(graph, settings)))
     device = use_machine(settings.threads, settings.device)
     return build_trainer(LocalCommunicator(Monitor()), tables, job, device)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from dkge_dist.api.arguments import VersionName, as_path, as_paths, version_name
 from dkge_dist.config import SettingsGiven, load_settings, settings_of_model
@@ -13,9 +13,6 @@ from dkge_dist.jobs.report import PathLike, ProgressOption, Report, StopCallback
 from dkge_dist.jobs.runtimes import ClusterOptions, choose_runtime
 from dkge_dist.store.store import Store
 from dkge_dist.types import UsageError
-
-if TYPE_CHECKING:
-    pass
 
 
 def synth(

@@ -81,7 +81,7 @@ class Prefetcher(Generic[Objects]):
 
         def submit(number: int) -> Future[PreparedBatch[Objects]]:
             rng = np.random.default_rng([self._seed, epoch, number])
-            return self._pool.submit(self._prepare, order[number], rng)
+            return self._pool.submit(self.prepare, order[number], rng)
 
         if first >= len(order):
             return
@@ -95,7 +95,8 @@ class Prefetcher(Generic[Objects]):
         finally:
             wait([coming])
 
-    def _prepare(self, positions: np.ndarray, rng: np.random.Generator) -> PreparedBatch[Objects]:
+    def prepare(self, positions: np.ndarray, rng: np.random.Generator) -> PreparedBatch[Objects]:
+        """The batch of some positions, its rows asked for."""
         batch = self._maker.make(positions, rng)
         tickets = (
             self._entities.table.prefetch(self._entities.rows(batch.entities)),

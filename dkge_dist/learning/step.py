@@ -23,10 +23,11 @@ Objects = TypeVar("Objects")
 
 @dataclass(frozen=True)
 class Loss:
-    """Which loss, and its margin."""
+    """Which loss, and its margin. `denied_offset` is added to the logit of denied positives (softmax)."""
 
     kind: Literal["margin", "softmax", "self_adversarial"]
     margin: float
+    denied_offset: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -61,14 +62,9 @@ class Step(Generic[Objects]):
     def learn(self, prepared: PreparedBatch[Objects], optimizer: Optimizer, offset_share: float = 0.0) -> float:
         """Learn from one batch, with a share of its evidence offsets; its loss."""
         batch = prepared.batch
-        kinds = (self.entities, self.relations)
-        objects = (batch.entities, batch.relations)
         if self.dense is not None:
             self.dense.optimizer.zero_grad(set_to_none=True)
-        encoded = [
-            kind.encode(part, ticket) for kind, part, ticket in zip(kinds, objects, prepared.tickets, strict=True)
-        ]
-        (entity_BD, entity_leaves), (relation_BD, relation_leaves) = encoded
+        (entity_BD, entity_leaves), (relation_BD, relation_leaves) = self._encode(prepared)
         total = torch.zeros(1, device=entity_BD.device)
         if batch.head.shape[0]:
             loss = batch_loss(entity_BD, relation_BD, batch, self.loss, offset_share)
@@ -81,6 +77,22 @@ class Step(Generic[Objects]):
         if self.dense is not None:
             self.dense.optimizer.step()
         return value
+
+    def measure(self, prepared: PreparedBatch[Objects]) -> float:
+        """The loss of a batch that is not learnt."""
+        with torch.no_grad():
+            (entity_BD, _), (relation_BD, _) = self._encode(prepared)
+            total = torch.zeros(1, device=entity_BD.device)
+            if prepared.batch.head.shape[0]:
+                total += batch_loss(entity_BD, relation_BD, prepared.batch, self.loss)
+        self.communicator.all_reduce([total])
+        return float(total)
+
+    def _encode(self, prepared: PreparedBatch[Objects]) -> list[tuple[Tensor, Any]]:
+        """Joint vectors of the entities and of the relations of a batch, with the rows that they are made of."""
+        kinds, batch = (self.entities, self.relations), prepared.batch
+        objects = (batch.entities, batch.relations)
+        return [kind.encode(part, ticket) for kind, part, ticket in zip(kinds, objects, prepared.tickets, strict=True)]
 
     def _reduce(self, total: Tensor) -> float:
         """Add up dense gradients and the loss over all workers; the loss. Refuses what is not finite."""
@@ -115,11 +127,12 @@ def batch_loss(
     positive_2B = torch.cat(
         [positive - offset_share * on(device, offset) for offset in (batch.tail_offset, batch.head_offset)]
     )
+    denied_2B = on(device, batch.denied).repeat(2)
     known_2BN = torch.cat([on(device, mask) for mask in (batch.known_tail_mask, batch.known_head_mask)])
     side = softmax_loss if loss.kind == "softmax" else self_adversarial_loss
     return side(
-        positive_2B,
-        on(device, batch.denied).repeat(2),
+        positive_2B - loss.denied_offset * denied_2B,
+        denied_2B,
         torch.cat([head + relation, tail - relation]),
         Negatives(shared, known_2BN, log_weight, own.repeat(2)),
         loss.margin,

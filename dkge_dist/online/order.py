@@ -16,14 +16,15 @@ class ChangedOrder:
     """An epoch passes over all `changed` triples; beside each stand some others, drawn anew for every batch.
 
     Only what changed needs many passes. `replay` of the `others` that surround it keep in place what they share objects
-    with; up to half of these are of the `learnt` ones, which changed too, and are few. And `far` of those `elsewhere`:
-    whatever learns is a wrong answer to their questions.
+    with; up to `again` of these are of the `learnt` ones, which changed too, and are few. And `far` of those
+    `elsewhere`: whatever learns is a wrong answer to their questions.
     """
 
     changed: Array
     others: Array
     batch_size: int
     replay: float
+    again: float = 0.0
     added: int = 0
     elsewhere: Array = field(default_factory=lambda: np.empty(0, OFFSET))
     far: float = 0.0
@@ -35,7 +36,11 @@ class ChangedOrder:
         elsewhere = plan.triples.count + np.arange(plan.elsewhere.count)
         deleted = plan.triples.count + plan.elsewhere.count + np.arange(plan.deleted.count)
         changed = np.concatenate([plan.added, deleted])
-        return ChangedOrder(changed, plan.stayed, batch_size, replay, plan.added.shape[0], elsewhere, far)
+        return ChangedOrder(changed, plan.stayed, batch_size, replay, replay / 2, plan.added.shape[0], elsewhere, far)
+
+    def sparing(self, share: float) -> ChangedOrder:
+        """With a share of the replay; what is replayed of the learnt ones stays."""
+        return replace(self, replay=share * self.replay)
 
     def narrowed(self, left: Array) -> ChangedOrder:
         """Over some of the changed triples only (a flag for each); the other added ones are replayed."""
@@ -57,9 +62,8 @@ class ChangedOrder:
         batches = []
         for first in range(0, order.shape[0], size):
             some = order[first : first + size]
-            wanted = round(self.replay * some.shape[0])
-            learnt = _drawn(rng, self.learnt, wanted // 2)
-            near = _drawn(rng, self.others, wanted - learnt.shape[0])
+            learnt = _drawn(rng, self.learnt, int(self.again * some.shape[0]))
+            near = _drawn(rng, self.others, max(0, round(self.replay * some.shape[0]) - learnt.shape[0]))
             far = _drawn(rng, self.elsewhere, round(self.far * some.shape[0]))
             batches.append(np.concatenate([some, learnt, near, far]))
         return batches

@@ -6,7 +6,7 @@ Nothing outside the plan's write set is written. Optimizer state is fresh each n
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,8 +37,8 @@ class UpdateResult:
 ROUND = 4
 """Epochs between two looks at what is left to learn: most of it needs few, and a look costs about as much as one."""
 
-LEAST_EPOCHS = 2
-"""Over all that changed, however many batches they have."""
+SPARING = 0.6
+"""Share of the replay in a large night, while its surroundings are unhurt. A small one has time for all of it."""
 
 UNHURT = 0.99
 """Share of its MRR before the night at which the surroundings of the change count as unhurt."""
@@ -81,13 +81,16 @@ class Updater:
         size = settings.batch_size
         self.by_change = settings.epochs_over == "changed"
         self.changed = ChangedOrder.of(plan, size, settings.replay, settings.elsewhere)
-        self.order: BatchOrder = self.changed if self.by_change else ShuffledOrder(plan.triples.count, size)
+        is_large = 0 < settings.narrow_after <= self.changed.batches
+        self.spared = self.changed.sparing(SPARING) if is_large else self.changed
+        self.order: BatchOrder = self.spared if self.by_change else ShuffledOrder(plan.triples.count, size)
 
     def run(self, init_scale: float) -> UpdateResult:
         """Learn what changed, or (over affected objects) until validation stops getting better; o* is fresh then."""
         self._initialize(init_scale)
         for objects in (self.entities, self.relations):
             objects.prepare()
+        self.step.loss = replace(self.step.loss, denied_offset=self._loss_of_stayed())
         began, history = self.communicator.clock(), list[dict[str, Any]]()
         if self.by_change:
             self._learn_changed(began, history)
@@ -116,7 +119,7 @@ class Updater:
             self._refresh()
             if len(history) < self.settings.max_epochs and not is_over:
                 holds = self._mrr_of_surroundings() >= UNHURT * before
-                self.order = self.changed.narrowed(self._is_left()) if holds else self.changed
+                self.order = self.spared.narrowed(self._is_left()) if holds else self.changed
         if not history:
             self._refresh()
 
@@ -124,7 +127,7 @@ class Updater:
         """The epoch after which what is left to learn is looked for."""
         if not self.settings.narrow_after:
             return self.settings.max_epochs
-        first = max(LEAST_EPOCHS, -(-self.settings.narrow_after // self.changed.batches))
+        first = -(-self.settings.narrow_after // self.changed.batches)
         return min(self.settings.max_epochs, first if epoch < first else epoch + ROUND)
 
     def _is_left(self) -> Array:
@@ -165,6 +168,19 @@ class Updater:
             self._restore(kept)
         if since or not history:
             self._refresh()
+
+    def _loss_of_stayed(self) -> float:
+        """The mean loss of a question about what surrounds the change, of a batch of it; 0 where it is not needed.
+
+        Deleted triples are denied as far as they are more likely than that. In a large graph, or a model that did not
+        learn for long, not even what is believed has a probability worth denying.
+        """
+        rng, stayed = np.random.default_rng([self.seed, 11]), self.plan.stayed
+        if not self.by_change or self.step.loss.kind != "softmax" or not stayed.shape[0] or not self.plan.deleted.count:
+            return 0.0
+        some = rng.choice(stayed, min(stayed.shape[0], self.settings.batch_size), replace=False)
+        with self._prefetcher() as prefetcher:
+            return self.step.measure(prefetcher.prepare(some, rng)) / (2 * some.shape[0])
 
     def _prefetcher(self) -> Prefetcher[OnlineBatch]:
         return Prefetcher(self.maker, self.entities, self.relations, self.order, self.seed)

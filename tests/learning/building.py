@@ -32,7 +32,7 @@ SAMPLING = Sampling(5, 6, 1)
 Sampler = Literal["shared", "bernoulli"]
 LOSSES: list[tuple[Sampler, Loss]] = [
     ("bernoulli", Loss("margin", 10.0)),
-    ("shared", Loss("softmax", 0.0)),
+    ("shared", Loss("softmax", 0.0, denied_offset=1.5)),
     ("shared", Loss("self_adversarial", 3.0)),
 ]
 

@@ -111,6 +111,7 @@ def test_one_step_of_descent_equals_the_dense_gradient(sampler: Sampler, loss: L
         for query, itself, known, offset in sides:
             far = (query[:, None] - torch.cat([shared[None].expand(len(query), -1, -1), itself[:, None]], 1)).abs()
             far, true = far.sum(-1), positive - 0.25 * torch.from_numpy(offset)
+            true = true - loss.denied_offset * torch.from_numpy(batch.denied)
             masked = torch.from_numpy(np.concatenate([known, ~batch.own_is_negative[:, None]], 1))
             logq = torch.from_numpy(np.append(batch.log_weight, np.float32(0)))
             logits = (logq - far).masked_fill(masked, -torch.inf)
@@ -149,6 +150,18 @@ def test_offsets_count_by_the_share_that_is_asked_for() -> None:
             losses[with_offsets, share] = step.learn(PreparedBatch(batch, 30), Optimizer("sgd", 0.01), *words)
     assert len({losses[False, share] for share in (None, 0.0, 0.5, 1.0)} | {losses[True, None], losses[True, 0.0]}) == 1
     assert losses[True, 1.0] < losses[True, 0.5] < losses[True, 0.0]
+
+
+def test_the_loss_of_a_batch_can_be_measured_without_learning_it() -> None:
+    graph = small_graph()
+    batch = maker_of(graph, negatives_of(graph, "shared")).make(np.arange(30), np.random.default_rng(1))
+    model, tables = Dkge(DIM, 1, 1, seed=3), tables_of(graph)
+    step = step_of(model, tables, Loss("softmax", 0.0), torch.optim.SGD(model.parameters(), lr=0.01))
+    before = [values_of(tables, field) for field in TRAINED]
+    found = step.measure(PreparedBatch(batch, 30))
+    for field, values in zip(TRAINED, before, strict=True):
+        assert all(map(np.array_equal, values, values_of(tables, field)))
+    assert found == step.learn(PreparedBatch(batch, 30), Optimizer("sgd", 0.01))
 
 
 def learn(seed: int, steps: int = 200) -> tuple[list[float], Array]:

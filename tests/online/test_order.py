@@ -63,7 +63,7 @@ def test_positions_are_those_of_a_batch_maker() -> None:
 
 
 def test_narrowed_passes_over_what_is_left_with_some_of_the_learnt_and_of_the_surroundings() -> None:
-    order = ChangedOrder(np.array([3, 8, 9, 20, 21]), np.array([0, 1, 2, 4, 5, 6, 7]), 8, 3.0, added=3)
+    order = ChangedOrder(np.array([3, 8, 9, 20, 21]), np.array([0, 1, 2, 4, 5, 6, 7]), 8, 3.0, 1.5, added=3)
     narrowed = order.narrowed(np.array([False, True, False, False, True]))
     assert (narrowed.changed.tolist(), narrowed.learnt.tolist()) == ([8, 21], [3, 9])
     assert narrowed.batches == 1
@@ -74,3 +74,15 @@ def test_narrowed_passes_over_what_is_left_with_some_of_the_learnt_and_of_the_su
         assert sum(position in (3, 9) for position in batch) == 2
         assert 20 not in batch, "a deleted triple that is not believed any more is left alone"
     assert not order.narrowed(np.zeros(5, np.bool_)).batches
+
+
+def test_sparing_replays_less_of_what_stayed_and_as_much_of_the_learnt() -> None:
+    order = ChangedOrder(np.arange(100, 110), np.arange(50), 12, 5.0, 2.0, added=8).sparing(0.6)
+    assert order.batches == 4, "1 + 3 to each changed one in a batch of 12: three"
+    for batch in order.epoch(np.random.default_rng(1)):
+        some = int((batch >= 100).sum())
+        assert (batch < 100).sum() == 3 * some
+    narrowed = order.narrowed(np.arange(10) < 2)
+    (batch,) = narrowed.epoch(np.random.default_rng(1))
+    assert sorted(batch[:2].tolist()) == [100, 101]
+    assert ((batch >= 102).sum(), (batch < 100).sum()) == (4, 2)

@@ -304,7 +304,9 @@ def test_a_night_that_only_deletes_is_learnt() -> None:
     assert distance() > start
 
 
-NARROW = ["online.max_epochs=8", "online.narrow_after=1"]
+def narrowing(night: Night, epochs: int) -> list[str]:
+    """So many epochs, the first two of them over all that changed."""
+    return [f"online.max_epochs={epochs}", f"online.narrow_after={2 * updater(night)[0].changed.batches}"]
 
 
 def with_surroundings(update: Updater, mrr: Iterable[float]) -> Updater:
@@ -345,7 +347,7 @@ def test_what_is_left_is_told_by_distances(night: Night) -> None:
 
 def test_later_epochs_pass_over_what_is_left(night: Night) -> None:
     """Over other batches than before, into the same rows; o* is fresh afterwards."""
-    update, tables = updater(night, NARROW)
+    update, tables = updater(night, narrowing(night, 8))
     with_surroundings(update, [0.5, 0.6, 0.5])
     before, done, after = values_of(tables), update.run(0.2), values_of(tables)
     assert [line["epoch"] for line in done.history] == list(range(1, 9))
@@ -354,7 +356,7 @@ def test_later_epochs_pass_over_what_is_left(night: Night) -> None:
         for name, rows in plan.write_set.items():
             changed = (before[kind][name] != after[kind][name]).any(1)
             assert set(np.flatnonzero(changed).tolist()) <= set(rows.tolist())
-    whole, _ = updater(night, NARROW[:1])
+    whole, _ = updater(night, ["online.max_epochs=8"])
     losses = [line["loss"] for line in whole.run(0.2).history]
     assert [line["loss"] for line in done.history[:2]] == losses[:2]
     assert [line["loss"] for line in done.history[2:]] != losses[2:]
@@ -362,7 +364,7 @@ def test_later_epochs_pass_over_what_is_left(night: Night) -> None:
     assert values_of(tables)["entities"][Field.JOINT].tobytes() == after["entities"][Field.JOINT].tobytes()
 
 
-@pytest.mark.parametrize(("first", "looks"), [(0, []), (1, [2, 6]), (2, [2, 6]), (3, [3, 7]), (8, []), (9, [])])
+@pytest.mark.parametrize(("first", "looks"), [(0, []), (1, [1, 5]), (2, [2, 6]), (3, [3, 7]), (8, []), (9, [])])
 def test_what_is_left_is_looked_for_every_four_epochs(night: Night, first: int, looks: list[int]) -> None:
     batches = updater(night)[0].changed.batches
     assert batches > 1
@@ -380,7 +382,7 @@ def test_what_is_left_is_looked_for_every_four_epochs(night: Night, first: int, 
 
 
 def test_as_long_as_the_surroundings_are_hurt_epochs_pass_over_all_that_changed(night: Night) -> None:
-    update, _ = updater(night, ["online.max_epochs=14", "online.narrow_after=1"])
+    update, _ = updater(night, narrowing(night, 14))
     with_surroundings(update, [0.5, 0.49, 0.5, 0.49])
     passed = []
     epoch = update._epoch
@@ -389,6 +391,33 @@ def test_as_long_as_the_surroundings_are_hurt_epochs_pass_over_all_that_changed(
     all_of_it = night.plan.changed.count
     assert passed[:6] == [all_of_it] * 6 and passed[10:] == [all_of_it] * 4
     assert max(passed[6:10]) < all_of_it
+
+
+def test_a_large_night_replays_less_until_its_surroundings_are_hurt(night: Night) -> None:
+    update, _ = updater(night, ["online.max_epochs=9", "online.narrow_after=1", "online.replay=5"])
+    assert update.changed.batches > 1
+    with_surroundings(update, [0.5, 0.5, 0.49])
+    replayed = []
+    epoch = update._epoch
+    update._epoch = lambda *given: (replayed.append(update.order.replay), epoch(*given))[1]  # type: ignore[method-assign]
+    update.run(0.2)
+    assert replayed == [3.0] * 5 + [5.0] * 4
+
+
+def test_deleted_triples_are_denied_beside_what_stayed(night: Night) -> None:
+    """As far as they are more likely than that is in the mean. Measuring it writes nothing."""
+    update, tables = updater(night)
+    update._initialize(0.2)
+    for objects in (update.entities, update.relations):
+        objects.prepare()
+    before = values_of(tables)
+    assert update._loss_of_stayed() > 0
+    for kind, fields in values_of(tables).items():
+        assert all(values.tobytes() == before[kind][name].tobytes() for name, values in fields.items())
+    learning, _ = updater(night, ["online.max_epochs=1"])
+    learning.run(0.2)
+    assert learning.step.loss.denied_offset > 0
+    assert updater(night, [AFFECTED])[0]._loss_of_stayed() == 0, "no deleted triple is learnt there"
 
 
 def test_the_surroundings_are_measured_before_the_night_and_after_epochs(night: Night) -> None:
@@ -405,12 +434,12 @@ def test_the_surroundings_are_measured_before_the_night_and_after_epochs(night: 
 
 
 def test_epochs_end_where_everything_is_learnt_or_time_is_over(night: Night) -> None:
-    update, _ = updater(night, NARROW)
+    update, _ = updater(night, narrowing(night, 8))
     with_surroundings(update, [0.5] * 9)
     ranks = np.ones(night.plan.changed.count)
     ranks[night.plan.added.shape[0] :] = 9
     update.check = SimpleNamespace(rows=np.arange(3, dtype=ROW), rank=lambda *_: Ranks(ranks, ranks))  # type: ignore[assignment]
     assert update.run(0.2).epochs == 2
     clock = iter(range(1000))
-    update, _ = updater(night, [*NARROW, "online.max_seconds=3"], clock=lambda: float(next(clock)))
+    update, _ = updater(night, [*narrowing(night, 8), "online.max_seconds=3"], clock=lambda: float(next(clock)))
     assert update.run(0.2).epochs < 3
