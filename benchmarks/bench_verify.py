@@ -30,7 +30,7 @@ from dkge_dist.types import Field, Split
 
 WAYS = ("none", "folded", "mapped", "sha256")
 COMMANDS = 5
-REAL = (verify.verify_bytes, parts.first_unsound, parts.first_outside, parts.is_sound)
+REAL = (verify.verify_bytes, parts.first_unsound, parts.first_outside, parts.is_sound)  # type: ignore[attr-defined]
 
 
 def verified_by_name(path: Path, part: Any, data: Any) -> None:
@@ -46,8 +46,8 @@ def use(way: str) -> None:
         check, unsound, outside, sound = (lambda *_: None), (lambda *_: -1), (lambda *_: -1), (lambda _: True)
     elif way == "sha256":
         check = verified_by_name
-    verify.verify_bytes = tables.verify_bytes = codes.verify_bytes = check
-    parts.first_unsound, parts.first_outside, parts.is_sound = unsound, outside, sound
+    verify.verify_bytes = tables.verify_bytes = codes.verify_bytes = check  # type: ignore[attr-defined]
+    parts.first_unsound, parts.first_outside, parts.is_sound = unsound, outside, sound  # type: ignore[attr-defined]
 
 
 def once(store: Path, way: str, question: list[str]) -> tuple[float, float]:

@@ -180,7 +180,7 @@ class Updater:
             return 0.0
         some = rng.choice(stayed, min(stayed.shape[0], self.settings.batch_size), replace=False)
         with self._prefetcher() as prefetcher:
-            return self.step.measure(prefetcher.prepare(some, rng)) / (2 * some.shape[0])
+            return float(self.step.measure(prefetcher.prepare(some, rng)) / (2 * some.shape[0]))
 
     def _prefetcher(self) -> Prefetcher[OnlineBatch]:
         return Prefetcher(self.maker, self.entities, self.relations, self.order, self.seed)
