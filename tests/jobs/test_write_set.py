@@ -15,6 +15,8 @@ import pytest
 import dkge_dist
 from dkge_dist.jobs.report import Report
 from dkge_dist.learning.batches import BatchMaker
+from dkge_dist.learning.prefetch import PreparedBatch
+from dkge_dist.learning.step import Step
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import load_delta
 from dkge_dist.types import Split
@@ -118,18 +120,24 @@ def test_just_the_rows_of_the_definition_are_written(preset: str, seed: int, tmp
 
 
 def learnt_positions(store: Path, words: list[str], monkeypatch: pytest.MonkeyPatch) -> tuple[Report, list[Known]]:
-    """Of an update: its report, and every (triple, is it denied) that its batches held."""
+    """Of an update: its report, and every (triple, is it denied) that it learnt from."""
+    made: dict[int, list[Known]] = {}
     learnt: list[Known] = []
-    make = BatchMaker.make
+    make, learn = BatchMaker.make, Step.learn
 
     def heard(self: BatchMaker, positions: np.ndarray, rng: np.random.Generator) -> object:
         batch = make(self, positions, rng)
         columns = self._every.take(positions)
         triples = zip(*(column.tolist() for column in columns), strict=True)
-        learnt.extend(zip(triples, batch.denied.tolist(), strict=True))
+        made[id(batch)] = list(zip(triples, batch.denied.tolist(), strict=True))
         return batch
 
+    def learning(self: Step, prepared: PreparedBatch, *given: object) -> float:
+        learnt.extend(made.pop(id(prepared.batch)))
+        return learn(self, prepared, *given)
+
     monkeypatch.setattr(BatchMaker, "make", heard)
+    monkeypatch.setattr(Step, "learn", learning)
     return dkge_dist.update(store, settings=words), learnt
 
 
