@@ -148,7 +148,8 @@ def test_the_deadline_holds_for_the_whole_handshake(ends: Ends, threads: ThreadP
         time.sleep(0.1)
     with pytest.raises(TimeoutError):
         served.result()
-    assert time.monotonic() - began < 2
+    # Bytes that each get a deadline of their own would come for ever; a busy machine is late by seconds.
+    assert time.monotonic() - began < 10
 
 
 def test_a_peer_that_hangs_up_is_noticed(ends: Ends) -> None:
