@@ -60,19 +60,20 @@ def draw(points: dict[str, dict[str, Any]], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, panels = pyplot.subplots(1, 2, figsize=(11, 4.5), sharex=True)
+    figure, panels = pyplot.subplots(1, 2, figsize=(12, 4.5), sharex=True, layout="constrained")
     groups = ("added_existing", "deleted")
     for axes, group in zip(panels, groups, strict=True):
-        for number, (name, point) in enumerate(points.items()):
+        for number, (name, point) in enumerate(points.items(), 1):
             place = point["held_out_of_before"], point[group]
-            axes.scatter(*place, s=20 * max(point["seconds"], 0.5), color=f"C{number}", alpha=0.7)
-            axes.annotate(f"{name}, {point['seconds']:.1f} s", place, fontsize=7, xytext=(4, 4),
-                          textcoords="offset points")  # fmt: skip
-        axes.set(xlabel="held-out MRR / before the night", ylabel=f"MRR of {group.replace('_', ' ')} triples")
-        axes.set_ylim(0, 1)
-        axes.margins(x=0.2)
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
+            label = f"{number}: {name}, {point['seconds']:.1f} s"
+            axes.scatter(*place, s=40 * max(point["seconds"], 0.5), color=f"C{number - 1}", alpha=0.6, label=label)
+            axes.annotate(str(number), place, fontsize=8, ha="center", va="center")
+        axes.set_xlabel("held-out MRR / before the night")
+        axes.set_ylabel(f"MRR of {group.partition('_')[0]} triples")
+        axes.set_ylim(0, 1.05)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", fontsize=8, markerscale=0.6)
+    figure.savefig(path, dpi=110)
 
 
 def main() -> None:

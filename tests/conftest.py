@@ -91,8 +91,8 @@ KERNELS = "tests/kernels/"
 """Tests that compile all kernels, each file others than the next."""
 WITH_RAY = ("tests/cluster", "tests/launch")
 """Tests that start Ray: one after the other, because each Ray takes itself to have the machine for itself."""
-BEGUN_FIRST = (KERNELS, "tests/cluster/", "tests/store/")
-"""After the kernels the longest folders, so that neither process waits for them in the end."""
+BEGUN_FIRST = (KERNELS, "tests/cluster/", "tests/store/", "tests/test_readme")
+"""After the kernels what takes longest, so that neither process waits for it in the end."""
 
 
 @pytest.hookimpl(optionalhook=True)
