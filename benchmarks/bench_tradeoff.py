@@ -25,7 +25,7 @@ POINTS = {
     "rate .05": ["online.learning_rate=0.05"],
     "rate .3": ["online.learning_rate=0.3"],
     "nothing held": ["online.hold_affected=0"],
-    "held ten times as much": ["online.hold_affected=1"],
+    "held five times as much": ["online.hold_affected=1"],
     "targets hidden as in training": ["online.hide_targets=null"],
     "relations learn too": ["online.hold_relations=false"],
     "one epoch over affected objects": [
