@@ -29,8 +29,11 @@ SHARED_SHARE = 0.01
 LOOKED_AT = 32
 """Snapshots that a change may have been made for: the newest."""
 
-HEADER_MINIMUM = 10
-"""Triples, and triples a relation, from which on a first line that is unlike all others is told."""
+HEADER_MINIMUM = 5
+"""Triples from which on a first line that is unlike all others is told."""
+
+COMMON_RELATIONS = 10
+"""Triples a relation from which on one that occurs once is unlike the others, even if it is not the only one."""
 
 MOST_COMPARED = 1000
 """New labels that are compared with known ones, those with the fewest triples first: they take half a second."""
@@ -71,8 +74,12 @@ def possible_header(draft: Draft) -> list[str] | None:
     triples = draft.encoded.splits[Split.TRAIN]
     if draft.source.format not in ("tsv", "csv") or triples.count < HEADER_MINIMUM:
         return None
-    first = [int((column == column[0]).sum()) for column in triples]
-    if first != [1, 1, 1] or distinct_rows(triples.relation).shape[0] >= triples.count // HEADER_MINIMUM:
+    ends = np.concatenate([triples.head, triples.tail])
+    once = [(ends == triples.head[0]).sum(), (triples.relation == triples.relation[0]).sum()]
+    if [*once, (ends == triples.tail[0]).sum()] != [1, 1, 1]:
+        return None
+    uses = np.bincount(triples.relation)
+    if triples.count < COMMON_RELATIONS * np.count_nonzero(uses) and np.count_nonzero(uses == 1) > 1:
         return None
     entities, relations = draft.names
     names = (entities, relations, entities)

@@ -195,12 +195,25 @@ def test_many_new_labels_are_compared_in_part(tmp_path: Path, names: Path, monke
     assert report["misspellings"]["not_compared"] == 8
 
 
+FEW = [("a", "likes", "b"), ("b", "likes", "c"), ("c", "hates", "a"), ("a", "hates", "c")]
+RARE = ("c", "ignores", "b")
+
+
 @pytest.mark.parametrize(
-    ("first", "told"),
-    [(("Film", "Beziehung", "Person"), True), (("Film", "Beziehung", "person1"), False), (None, False)],
+    ("first", "rest", "told"),
+    [
+        (("Film", "Beziehung", "Person"), movies(40), True),
+        (("Film", "Beziehung", "person1"), movies(40), False),
+        (None, movies(40), False),
+        (("Film", "Beziehung", "Person"), FEW, True),
+        (("Film", "Beziehung", "Person"), [*FEW, RARE], False),
+        (("Film", "Beziehung", "Person"), [*FEW, ("a", "likes", "Film")], False),
+    ],
 )
-def test_a_first_line_that_may_be_a_header_is_told(tmp_path: Path, first: Labelled | None, told: bool) -> None:
-    source = write_tsv(tmp_path / "base.tsv", [*([first] if first else []), *movies(40)])
+def test_a_first_line_that_may_be_a_header_is_told(
+    tmp_path: Path, first: Labelled | None, rest: list[Labelled], told: bool
+) -> None:
+    source = write_tsv(tmp_path / "base.tsv", [*([first] if first else []), *rest])
     counts = api.ingest(tmp_path / "store", source)["counts"]
     notice = "first lines that may be a header and were taken for triples (if so, ingest again with --columns {})"
     assert (notice.format("Film,Beziehung,Person") in counts) == told
