@@ -16,10 +16,10 @@ import pytest
 import dkge_dist
 from dkge_dist import api
 from dkge_dist.api import history, learning, questions
-from tests.graphs import movies, write_tsv
+from tests.graphs import movies, write_changes, write_tsv
 
 ROOT = Path(__file__).parents[1]
-HEAVY = ("torch", "ray")
+HEAVY = ("torch", "ray", "pandas")
 CLASSES = {"DkgeError", "OpenStore", "UsageError"}
 FUNCTIONS = [name for name in dkge_dist.__all__ if name not in {"__version__", *CLASSES}]
 
@@ -106,10 +106,12 @@ def test_light_jobs_import_neither_torch_nor_ray(store: Path, script: str) -> No
     assert imported(script.format(store=str(store), source=source)) == set()
 
 
-def test_a_training_in_this_process_imports_no_ray(store: Path) -> None:
+def test_learning_in_this_process_imports_torch_alone(store: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copytree(store, tmp_path / "store"))
+    night = write_changes(tmp_path / "night.changes", movies(1, first=40), movies(1))
     words = ["model.dim=4", "train.max_epochs=1", "threads=1"]
-    script = f"import dkge_dist; dkge_dist.train({str(store)!r}, settings={words!r})"
-    assert imported(script) == {"torch"}
+    train = f"dkge_dist.train({str(path)!r}, settings={words!r})"
+    assert imported(f"import dkge_dist; {train}; dkge_dist.nightly({str(path)!r}, {str(night)!r})") == {"torch"}
 
 
 def test_answers_and_evaluations_in_this_process_import_no_ray(store: Path) -> None:

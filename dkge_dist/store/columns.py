@@ -16,7 +16,7 @@ from dkge_dist.types import Array
 
 def write_columns(path: Path, columns: Mapping[str, Array | pa.Array]) -> None:
     """Write equally long columns as one record batch."""
-    arrays = [c if isinstance(c, pa.Array) else pa.array(np.ascontiguousarray(c)) for c in columns.values()]
+    arrays = [c if isinstance(c, pa.Array) else column_of(c) for c in columns.values()]
     batch = pa.record_batch(arrays, names=list(columns))
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -47,11 +47,18 @@ def read_numbers(storage: Storage, part: PartEntry, types: Mapping[str, pa.DataT
     return [numbers_of(column) for column in read_columns(storage, part, types)]
 
 
-def numbers_of(column: pa.Array) -> Array:
-    """A numeric column without nulls as a read-only array, without copying.
+# Arrow's own `array` and `to_numpy` first import pandas where that is installed, which takes as long as answering a
+# question.
 
-    Arrow's own `to_numpy` first imports pandas where that is installed, which takes as long as answering a question.
-    """
+
+def column_of(numbers: Array) -> pa.Array:
+    """An array of numbers as a column, without copying."""
+    flat = np.ascontiguousarray(numbers)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(flat.dtype), flat.shape[0], [None, pa.py_buffer(flat)])
+
+
+def numbers_of(column: pa.Array) -> Array:
+    """A numeric column without nulls as a read-only array, without copying."""
     if column.null_count:
         raise StoreError(f"{column.null_count} nulls in a column of numbers")
     dtype = np.dtype(column.type.to_pandas_dtype())

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from dkge_dist.kernels.sets import distinct
 from dkge_dist.store.codes import CodeIndex, with_codes
-from dkge_dist.store.columns import numbers_of, read_columns, write_columns
+from dkge_dist.store.columns import column_of, numbers_of, read_columns, write_columns
 from dkge_dist.store.manifest import PartEntry, TableEntry
 from dkge_dist.store.mapping import forget_pages, map_file, map_files
 from dkge_dist.store.storage import Blob, Staging, Storage, StoreError
@@ -145,7 +145,7 @@ def save_bytes(staging: Staging, data: bytes, rows: int) -> PartEntry:
 def save_delta(staging: Staging, rows: Array, values: Array) -> PartEntry:
     """Write some rows of a table. They are distinct and sorted."""
     dim = values.shape[1]
-    flat = pa.array(np.ascontiguousarray(values, VALUE).reshape(-1))
+    flat = column_of(np.ascontiguousarray(values, VALUE).reshape(-1))
     columns = {"row": rows.astype(ROW), "value": pa.FixedSizeListArray.from_arrays(flat, dim)}
     return PartEntry.of(add_part(staging, lambda path: write_columns(path, columns)), rows.shape[0])
 
