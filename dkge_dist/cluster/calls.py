@@ -65,7 +65,9 @@ class RayCall:
                 return self._wait()
             except ActorUnavailableError as error:
                 if attempt == TRIES - 1:
-                    raise ShardLostError(f"shard {self.shard} cannot be reached: {_short(error)}") from None
+                    # A process that connects for the first time is told so of a stopped one.
+                    silence = PeerSilentError(f"shard {self.shard} cannot be reached: {_short(error)}")
+                    raise _lost(silence, self._actor) from None
                 time.sleep(PAUSE * (attempt + 1))
                 self._ref = self._send()
             except RayTaskError as error:

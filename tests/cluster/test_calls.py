@@ -167,6 +167,12 @@ def test_errors_keep_their_class_over_ray(actor: Any, tmp_path: Path) -> None:
         RayCall(0, actor, "ask", ("load_checkpoint", ATTEMPT, tmp_path / "nowhere")).result()
 
 
+def assert_replaced(actor: Any) -> None:
+    """Another process answers, which belongs to no attempt yet."""
+    with pytest.raises(ShardLostError, match="shard 0 has been restarted"):
+        RayCall(0, actor, "ask", ("stats", ATTEMPT)).result()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("is_known", "told"),
@@ -182,7 +188,7 @@ def test_a_stopped_actor_is_lost_and_replaced(
     import ray
 
     address = ray.get(actor.address.remote()) if is_known else None
-    process = ray.get(actor.ask.remote("stats"))["pid"]
+    process = ray.get(actor.ask.remote("stats", ATTEMPT))["pid"]
     os.kill(process, signal.SIGSTOP)
     try:
         with monkeypatch.context() as patch:
@@ -190,8 +196,8 @@ def test_a_stopped_actor_is_lost_and_replaced(
             patch.setattr(calls, "PING_AFTER", 0.5)
             patch.setattr(client, "HANDSHAKE_SECONDS", 0.2)
             with pytest.raises(ShardLostError, match=told):
-                RayCall(0, actor, "ask", ("stats",), address).result()
-        assert RayCall(0, actor, "ask", ("stats",)).result()["pid"] != process
+                RayCall(0, actor, "ask", ("stats", ATTEMPT), address).result()
+        assert_replaced(actor)
     finally:
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGCONT)
@@ -202,16 +208,38 @@ def test_an_actor_that_stops_over_the_transport_is_replaced(actor: Any, monkeypa
     """A new attempt need not find out again that it does not answer."""
     import ray
 
-    process = ray.get(actor.ask.remote("stats"))["pid"]
+    process = ray.get(actor.ask.remote("stats", ATTEMPT))["pid"]
     monkeypatch.setattr(calls, "TransportClient", partial(TransportClient, silence_seconds=1.0))
     connection = ShardConnection(0, ray.get(actor.address.remote()), ATTEMPT, actor)
     os.kill(process, signal.SIGSTOP)
     try:
         with pytest.raises(ShardLostError, match="shard 0 is gone: no sign of life for 1 s"):
             pull(connection).result()
-        assert RayCall(0, actor, "ask", ("stats",)).result()["pid"] != process
+        assert_replaced(actor)
     finally:
         connection.close()
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGCONT)
+
+
+@pytest.mark.slow
+def test_a_stopped_actor_that_a_new_process_cannot_reach_is_replaced(actor: Any) -> None:
+    """Ray tells new processes that it is unavailable for the moment, again and again."""
+    import ray
+
+    def ask(asked: Any) -> str:
+        try:
+            return str(RayCall(0, asked, "ask", ("stats", ATTEMPT)).result())
+        except ShardLostError as error:
+            return str(error)
+
+    process = ray.get(actor.ask.remote("stats", ATTEMPT))["pid"]
+    os.kill(process, signal.SIGSTOP)
+    try:
+        told = ray.get(ray.remote(ask).options(num_cpus=0).remote(actor))
+        assert told.startswith("shard 0 cannot be reached: "), told
+        assert_replaced(actor)
+    finally:
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGCONT)
 
