@@ -1,4 +1,4 @@
-"""Attention over contexts whose H does not change: H is read where it lies and gets no gradient.
+"""Objects over contexts whose H does not change: H is read where it lies and gets no gradient.
 
 Shapes: B objects, M vertex slots of all frozen contexts, D dimensions. Object b has the slots `begin[b]:end[b]`.
 """
@@ -7,54 +7,40 @@ from __future__ import annotations
 
 import numpy as np
 
-from dkge_dist.kernels.jit import parallel_kernel, prange, subkernel
-from dkge_dist.kernels.vectors import dot
-
-
-@subkernel
-def _softmax_weights(begin, end, hidden_MD, query_D, weight):  # type: ignore[no-untyped-def]
-    """weight = softmax of hidden · query over one context."""
-    top = np.float32(-np.inf)
-    for i in range(end - begin):
-        weight[i] = dot(hidden_MD[begin + i], query_D)
-        top = max(top, weight[i])
-    normal = np.float32(0)
-    for i in range(end - begin):
-        weight[i] = np.exp(weight[i] - top)
-        normal += weight[i]
-    for i in range(end - begin):
-        weight[i] /= normal
+from dkge_dist.kernels.jit import parallel_kernel, prange
+from dkge_dist.kernels.ragged import gated, query_of, slopes_of_scores, softmax_weights
+from dkge_dist.kernels.row_sums import sum_rows
 
 
 @parallel_kernel
-def attend_frozen(begin, end, hidden_MD, query_BD, out_BD):  # type: ignore[no-untyped-def]
-    """out = Σ weight · hidden over each context, weight = softmax of hidden · query."""
+def encode_frozen(begin, end, hidden_MD, knowledge_BD, attention_D, share_D, out_BD):  # type: ignore[no-untyped-def]
+    """What `ragged.encode` gives."""
     dim = hidden_MD.shape[1]
     for b in prange(out_BD.shape[0]):
-        score = np.empty(end[b] - begin[b], np.float32)
-        _softmax_weights(begin[b], end[b], hidden_MD, query_BD[b], score)
-        for d in range(dim):
-            out_BD[b, d] = 0
-        for i in range(score.shape[0]):
-            for d in range(dim):
-                out_BD[b, d] += score[i] * hidden_MD[begin[b] + i, d]
+        weight, size = np.empty(end[b] - begin[b], np.float32), end[b] - begin[b]
+        query_D, context_D = np.empty(dim, np.float32), np.empty(dim, np.float32)
+        query_of(knowledge_BD[b], attention_D, query_D)
+        softmax_weights(hidden_MD, begin[b], query_D, weight)
+        sum_rows(context_D, hidden_MD, None, None, weight, 0, size, -begin[b])
+        gated(knowledge_BD[b], context_D, share_D, out_BD[b])
 
 
 @parallel_kernel
-def attend_frozen_backward(begin, end, hidden_MD, query_BD, grad_BD, grad_query_BD):  # type: ignore[no-untyped-def]
-    """Gradient of `attend_frozen` by the query."""
+def encode_frozen_backward(  # type: ignore[no-untyped-def]
+    begin, end, hidden_MD, knowledge_BD, attention_D, share_D, grad_BD, by_knowledge_BD
+):
+    """Gradient of `encode_frozen` by `^k`."""
     dim = hidden_MD.shape[1]
     for b in prange(grad_BD.shape[0]):
-        weight = np.empty(end[b] - begin[b], np.float32)
-        slope = np.empty(end[b] - begin[b], np.float32)
-        _softmax_weights(begin[b], end[b], hidden_MD, query_BD[b], weight)
-        mean = np.float32(0)
-        for i in range(weight.shape[0]):
-            slope[i] = dot(grad_BD[b], hidden_MD[begin[b] + i])
-            mean += weight[i] * slope[i]
+        size = end[b] - begin[b]
+        weight, slope = np.empty(size, np.float32), np.empty(size, np.float32)
+        vector_D, by_query_D = np.empty(dim, np.float32), np.empty(dim, np.float32)
+        query_of(knowledge_BD[b], attention_D, vector_D)
+        softmax_weights(hidden_MD, begin[b], vector_D, weight)
         for d in range(dim):
-            grad_query_BD[b, d] = 0
-        for i in range(weight.shape[0]):
-            by_score = weight[i] * (slope[i] - mean)
-            for d in range(dim):
-                grad_query_BD[b, d] += by_score * hidden_MD[begin[b] + i, d]
+            vector_D[d] = grad_BD[b, d] - share_D[d] * grad_BD[b, d]
+        slopes_of_scores(hidden_MD, begin[b], weight, vector_D, slope)
+        sum_rows(by_query_D, hidden_MD, None, None, slope, 0, size, -begin[b])
+        for d in range(dim):
+            through = attention_D[d] * by_query_D[d] if knowledge_BD[b, d] > 0 else np.float32(0)
+            by_knowledge_BD[b, d] = share_D[d] * grad_BD[b, d] + through

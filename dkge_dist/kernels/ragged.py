@@ -15,6 +15,7 @@ import numpy as np
 
 from dkge_dist.kernels.adjacency import RaggedContexts
 from dkge_dist.kernels.jit import as_readonly, parallel_kernel, prange, subkernel
+from dkge_dist.kernels.row_sums import slopes_of_attention, sum_rows, sum_rows_relu
 from dkge_dist.kernels.triples import group
 from dkge_dist.kernels.vectors import dot
 from dkge_dist.types import OFFSET, ROW, Array
@@ -56,54 +57,48 @@ def ragged_batch(contexts: RaggedContexts, slot_row: Array, rows: int) -> Ragged
 @parallel_kernel
 def aggregate(contexts, rows_UD, out_MD):  # type: ignore[no-untyped-def]
     """out = ReLU(Â rows[slot_row])."""
-    dim = rows_UD.shape[1]
+    entry_ptr, entry_slot, weight, slot_row = (
+        contexts.entry_ptr, contexts.entry_slot, contexts.entry_weight, contexts.slot_row,
+    )  # fmt: skip
     for slot in prange(out_MD.shape[0]):
-        for d in range(dim):
-            out_MD[slot, d] = 0
-        for at in range(contexts.entry_ptr[slot], contexts.entry_ptr[slot + 1]):
-            weight = contexts.entry_weight[at]
-            row = contexts.slot_row[contexts.entry_slot[at]]
-            for d in range(dim):
-                out_MD[slot, d] += weight * rows_UD[row, d]
-        for d in range(dim):
-            out_MD[slot, d] = max(out_MD[slot, d], np.float32(0))
+        first, last = entry_ptr[slot], entry_ptr[slot + 1]
+        sum_rows_relu(out_MD[slot], rows_UD, entry_slot, slot_row, weight, first, last, 0)
 
 
 @parallel_kernel
-def aggregate_backward(contexts, out_MD, grad_MD, grad_UD):  # type: ignore[no-untyped-def]
-    """Gradient of `aggregate` by its rows, over the same entries: Â is symmetric. Overwrites `grad_MD`."""
+def aggregate_backward(contexts, out_MD, grad_MD, slot_MD, grad_UD):  # type: ignore[no-untyped-def]
+    """Gradient of `aggregate` by its rows, over the same entries: Â is symmetric.
+
+    Overwrites `grad_MD`; `slot_MD` is scratch.
+    """
     dim = grad_UD.shape[1]
+    entry_ptr, entry_slot, weight = contexts.entry_ptr, contexts.entry_slot, contexts.entry_weight
+    row_ptr, row_slot = contexts.row_ptr, contexts.row_slot
     for slot in prange(grad_MD.shape[0]):
         for d in range(dim):
             # The gradient of a ReLU is zero where its output is.
             grad_MD[slot, d] *= np.float32(out_MD[slot, d] > 0)
+    for slot in prange(grad_MD.shape[0]):
+        sum_rows(slot_MD[slot], grad_MD, entry_slot, None, weight, entry_ptr[slot], entry_ptr[slot + 1], 0)
     for row in prange(grad_UD.shape[0]):
-        for d in range(dim):
-            grad_UD[row, d] = 0
-        for k in range(contexts.row_ptr[row], contexts.row_ptr[row + 1]):
-            slot = contexts.row_slot[k]
-            for at in range(contexts.entry_ptr[slot], contexts.entry_ptr[slot + 1]):
-                weight = contexts.entry_weight[at]
-                other = contexts.entry_slot[at]
-                for d in range(dim):
-                    grad_UD[row, d] += weight * grad_MD[other, d]
+        sum_rows(grad_UD[row], slot_MD, row_slot, None, None, row_ptr[row], row_ptr[row + 1], 0)
 
 
 @subkernel
 def _hidden(contexts, rows_UD, begin, end, hidden_nD):  # type: ignore[no-untyped-def]
-    """ReLU(Â rows[slot_row]) of the slots of one context. Every slot has at least the entry of its self loop."""
-    dim = rows_UD.shape[1]
+    """ReLU(Â rows[slot_row]) of the slots of one context."""
     for slot in range(begin, end):
-        i, first = slot - begin, contexts.entry_ptr[slot]
-        weight, row = contexts.entry_weight[first], contexts.slot_row[contexts.entry_slot[first]]
-        for d in range(dim):
-            hidden_nD[i, d] = weight * rows_UD[row, d]
-        for at in range(first + 1, contexts.entry_ptr[slot + 1]):
-            weight, row = contexts.entry_weight[at], contexts.slot_row[contexts.entry_slot[at]]
-            for d in range(dim):
-                hidden_nD[i, d] += weight * rows_UD[row, d]
-        for d in range(dim):
-            hidden_nD[i, d] = max(hidden_nD[i, d], np.float32(0))
+        first, last = contexts.entry_ptr[slot], contexts.entry_ptr[slot + 1]
+        sum_rows_relu(
+            hidden_nD[slot - begin],
+            rows_UD,
+            contexts.entry_slot,
+            contexts.slot_row,
+            contexts.entry_weight,
+            first,
+            last,
+            0,
+        )
 
 
 @subkernel
@@ -115,9 +110,23 @@ def _largest(indptr, first, last):  # type: ignore[no-untyped-def]
     return size
 
 
+@subkernel
+def gated(knowledge_D, context_D, share_D, out_D):  # type: ignore[no-untyped-def]
+    """out = share · knowledge + (1 − share) · context."""
+    for d in range(out_D.shape[0]):
+        out_D[d] = context_D[d] + share_D[d] * (knowledge_D[d] - context_D[d])
+
+
+@subkernel
+def query_of(knowledge_D, attention_D, query_D):  # type: ignore[no-untyped-def]
+    """query = attention · ReLU(knowledge): what the attention compares vertices with."""
+    for d in range(query_D.shape[0]):
+        query_D[d] = attention_D[d] * max(knowledge_D[d], np.float32(0))
+
+
 @parallel_kernel
-def attend(contexts, rows_UD, query_BD, attention_M, out_BD):  # type: ignore[no-untyped-def]
-    """With H = ReLU(Â rows[slot_row]): attention = softmax over each context of H · query, out = Σ attention H.
+def encode(contexts, rows_UD, knowledge_BD, attention_D, share_D, weight_M, context_BD, out_BD):  # type: ignore[no-untyped-def]
+    """With H = ReLU(Â rows[slot_row]): weight = softmax over each context of H · query, context = Σ weight H; gated.
 
     H of a context never leaves the cache. Keeping it for the backward pass would cost more than computing it again.
     """
@@ -125,64 +134,82 @@ def attend(contexts, rows_UD, query_BD, attention_M, out_BD):  # type: ignore[no
     for chunk in prange((count + CHUNK - 1) // CHUNK):
         first, last = chunk * CHUNK, min(count, (chunk + 1) * CHUNK)
         hidden_nD = np.empty((_largest(contexts.indptr, first, last), dim), np.float32)
+        query_D = np.empty(dim, np.float32)
         for b in range(first, last):
             begin, end = contexts.indptr[b], contexts.indptr[b + 1]
             _hidden(contexts, rows_UD, begin, end, hidden_nD)
-            top = np.float32(-np.inf)
-            for i in range(end - begin):
-                score = dot(hidden_nD[i], query_BD[b])
-                attention_M[begin + i] = score
-                top = max(top, score)
-            total = np.float32(0)
-            for slot in range(begin, end):
-                attention_M[slot] = np.exp(attention_M[slot] - top)
-                total += attention_M[slot]
-            for d in range(dim):
-                out_BD[b, d] = 0
-            for i in range(end - begin):
-                attention_M[begin + i] /= total
-                for d in range(dim):
-                    out_BD[b, d] += attention_M[begin + i] * hidden_nD[i, d]
+            query_of(knowledge_BD[b], attention_D, query_D)
+            weight_n = weight_M[begin:end]
+            softmax_weights(hidden_nD, 0, query_D, weight_n)
+            sum_rows(context_BD[b], hidden_nD, None, None, weight_n, 0, end - begin, 0)
+            gated(knowledge_BD[b], context_BD[b], share_D, out_BD[b])
+
+
+@subkernel
+def softmax_weights(hidden_MD, begin, query_D, weight_n):  # type: ignore[no-untyped-def]
+    """weight = softmax of hidden · query over the rows of one context, which begin at `begin`."""
+    top = np.float32(-np.inf)
+    for i in range(weight_n.shape[0]):
+        weight_n[i] = dot(hidden_MD[begin + i], query_D)
+        top = max(top, weight_n[i])
+    normal = np.float32(0)
+    for i in range(weight_n.shape[0]):
+        weight_n[i] = np.exp(weight_n[i] - top)
+        normal += weight_n[i]
+    for i in range(weight_n.shape[0]):
+        weight_n[i] /= normal
+
+
+@subkernel
+def slopes_of_scores(hidden_MD, begin, weight_n, grad_D, slope_n):  # type: ignore[no-untyped-def]
+    """Gradients by the scores of one context, of which `weight` is the softmax, from the one by its weighted sum."""
+    mean = np.float32(0)
+    for i in range(weight_n.shape[0]):
+        slope_n[i] = dot(grad_D, hidden_MD[begin + i])
+        mean += weight_n[i] * slope_n[i]
+    for i in range(weight_n.shape[0]):
+        slope_n[i] = weight_n[i] * (slope_n[i] - mean)
 
 
 @parallel_kernel
-def attend_backward(contexts, rows_UD, query_BD, attention_M, grad_BD, grad_MD, grad_query_BD, grad_UD):  # type: ignore[no-untyped-def]
-    """Gradients of `attend` by query and rows, over the same entries: Â is symmetric. `grad_MD` is scratch."""
+def encode_backward(  # type: ignore[no-untyped-def]
+    contexts, rows_UD, knowledge_BD, attention_D, share_D, weight_M, context_BD, grad_BD, slot_MD, by_rows_UD,
+    by_knowledge_BD, by_attention_CD, by_share_CD,
+):  # fmt: skip
+    """Gradients of `encode`, over the same entries: Â is symmetric. Those of parameters are sums over each `CHUNK` of
+    contexts, to be added up. `slot_MD` is scratch."""
     count, dim = grad_BD.shape
-    for chunk in prange((count + CHUNK - 1) // CHUNK):
+    for chunk in prange(by_share_CD.shape[0]):
         first, last = chunk * CHUNK, min(count, (chunk + 1) * CHUNK)
         largest = _largest(contexts.indptr, first, last)
         hidden_nD, slope_n = np.empty((largest, dim), np.float32), np.empty(largest, np.float32)
+        query_D, by_query_D = np.empty(dim, np.float32), np.empty(dim, np.float32)
+        by_context_D = np.empty(dim, np.float32)
+        by_attention_D, by_share_D = np.zeros(dim, np.float32), np.zeros(dim, np.float32)
         for b in range(first, last):
             begin, end = contexts.indptr[b], contexts.indptr[b + 1]
             _hidden(contexts, rows_UD, begin, end, hidden_nD)
-            mean = np.float32(0)
-            for i in range(end - begin):
-                slope_n[i] = dot(grad_BD[b], hidden_nD[i])
-                mean += attention_M[begin + i] * slope_n[i]
+            query_of(knowledge_BD[b], attention_D, query_D)
             for d in range(dim):
-                grad_query_BD[b, d] = 0
-            for i in range(end - begin):
-                by_sum = attention_M[begin + i]
-                by_score = by_sum * (slope_n[i] - mean)
-                for d in range(dim):
-                    hidden = hidden_nD[i, d]
-                    grad_query_BD[b, d] += by_score * hidden
-                    # The gradient of a ReLU is zero where its output is.
-                    by_hidden = by_sum * grad_BD[b, d] + by_score * query_BD[b, d]
-                    hidden_nD[i, d] = by_hidden if hidden > 0 else np.float32(0)
+                by_context_D[d] = grad_BD[b, d] - share_D[d] * grad_BD[b, d]
+                by_share_D[d] += grad_BD[b, d] * (knowledge_BD[b, d] - context_BD[b, d])
+            slopes_of_scores(hidden_nD, 0, weight_M[begin:end], by_context_D, slope_n)
+            slopes_of_attention(hidden_nD, end - begin, begin, weight_M, slope_n, by_context_D, query_D, by_query_D)
+            for d in range(dim):
+                own = max(knowledge_BD[b, d], np.float32(0))
+                by_attention_D[d] += by_query_D[d] * own
+                through = attention_D[d] * by_query_D[d] if own > 0 else np.float32(0)
+                by_knowledge_BD[b, d] = share_D[d] * grad_BD[b, d] + through
             for slot in range(begin, end):
-                for d in range(dim):
-                    grad_MD[slot, d] = 0
-                for at in range(contexts.entry_ptr[slot], contexts.entry_ptr[slot + 1]):
-                    weight = contexts.entry_weight[at]
-                    i = contexts.entry_slot[at] - begin
-                    for d in range(dim):
-                        grad_MD[slot, d] += weight * hidden_nD[i, d]
-    for row in prange(grad_UD.shape[0]):
-        for d in range(dim):
-            grad_UD[row, d] = 0
-        for k in range(contexts.row_ptr[row], contexts.row_ptr[row + 1]):
-            slot = contexts.row_slot[k]
-            for d in range(dim):
-                grad_UD[row, d] += grad_MD[slot, d]
+                one, other = contexts.entry_ptr[slot], contexts.entry_ptr[slot + 1]
+                sum_rows(slot_MD[slot], hidden_nD, contexts.entry_slot, None, contexts.entry_weight, one, other, begin)
+        by_attention_CD[chunk, :] = by_attention_D
+        by_share_CD[chunk, :] = by_share_D
+    row_ptr, row_slot = contexts.row_ptr, contexts.row_slot
+    for row in prange(by_rows_UD.shape[0]):
+        sum_rows(by_rows_UD[row], slot_MD, row_slot, None, None, row_ptr[row], row_ptr[row + 1], 0)
+
+
+def chunks_of(count: int) -> int:
+    """In how many parts gradients of parameters come."""
+    return -(-count // CHUNK)

@@ -27,8 +27,7 @@ from torch import Tensor, nn
 
 from dkge_dist.kernels.ragged import RaggedBatch
 from dkge_dist.model.products import bfloat16_product
-from dkge_dist.model.ragged_ops import aggregate, aggregate_and_attend, attend
-from dkge_dist.types import Array
+from dkge_dist.model.ragged_ops import aggregate
 
 
 class PaddedBlock(NamedTuple):
@@ -45,7 +44,7 @@ class PaddedBlock(NamedTuple):
 
 
 class AttentiveGcn(nn.Module):
-    """Weights of one AGCN. `forward` runs on ragged contexts (CPU) or on padded blocks (any device)."""
+    """Weights of one AGCN. `forward` runs on padded blocks; ragged contexts are finished by the kernel of `Encoder`."""
 
     def __init__(self, dim: int, layers: int, generator: torch.Generator | None = None) -> None:
         super().__init__()
@@ -55,41 +54,9 @@ class AttentiveGcn(nn.Module):
         self.attention = nn.Parameter(torch.empty(dim).uniform_(-0.01, 0.01, generator=generator))
         self.learns_by_bfloat16 = False
 
-    def forward(self, features_UD: Tensor, contexts: RaggedBatch | list[PaddedBlock], knowledge_BD: Tensor) -> Tensor:
+    def forward(self, features_UD: Tensor, blocks: list[PaddedBlock], knowledge_BD: Tensor) -> Tensor:
         """sg(o) of every object, from the features of the distinct rows that contexts show."""
-        query_BD = self._query(knowledge_BD)
-        if isinstance(contexts, RaggedBatch):
-            # The last layer is aggregated inside the attention kernel: H is never written to memory.
-            rows_UD, contexts = self._before_last_aggregation(features_UD, contexts)
-            return aggregate_and_attend(rows_UD, query_BD, contexts)
-        return self._padded(features_UD, contexts, query_BD)
-
-    def hidden(self, features_UD: Tensor, contexts: RaggedBatch) -> Tensor:
-        """H of the last layer at every vertex slot, which `attend` takes."""
-        rows_UD, contexts = self._before_last_aggregation(features_UD, contexts)
-        return aggregate(rows_UD, contexts)
-
-    def attend(self, knowledge_BD: Tensor, hidden_MD: Tensor, begin_B: Array, end_B: Array) -> Tensor:
-        """sg(o) of objects whose vertices are the slots `begin[b]:end[b]` of `hidden`; no gradient goes to `hidden`."""
-        return attend(self._query(knowledge_BD), hidden_MD, begin_B, end_B)
-
-    def _query(self, knowledge_BD: Tensor) -> Tensor:
-        return self.attention * torch.relu(knowledge_BD)
-
-    def _before_last_aggregation(self, features_UD: Tensor, contexts: RaggedBatch) -> tuple[Tensor, RaggedBatch]:
-        """All layers but the last aggregation: (rows to aggregate, contexts over these rows)."""
-        rows_UD = self._product(features_UD, self.weights[0])
-        for weight in self.weights[1:]:
-            rows_UD = self._product(aggregate(rows_UD, contexts), weight)
-            contexts = contexts.over_slots()
-        return rows_UD, contexts
-
-    def _product(self, rows_UD: Tensor, weight_DD: Tensor) -> Tensor:
-        if self.learns_by_bfloat16 and torch.is_grad_enabled():
-            return bfloat16_product(rows_UD, weight_DD)
-        return rows_UD @ weight_DD
-
-    def _padded(self, features_UD: Tensor, blocks: list[PaddedBlock], query_BD: Tensor) -> Tensor:
+        query_BD = self.attention * torch.relu(knowledge_BD)
         out_BD = torch.zeros_like(query_BD)
         transformed_UD = self._product(features_UD, self.weights[0])
         for block in blocks:
@@ -101,3 +68,21 @@ class AttentiveGcn(nn.Module):
             found_BD = torch.einsum("bn,bnd->bd", attention_Bn, hidden_BnD)
             out_BD = out_BD.index_copy(0, block.objects_B, found_BD)
         return out_BD
+
+    def hidden(self, features_UD: Tensor, contexts: RaggedBatch) -> Tensor:
+        """H of the last layer at every vertex slot of ragged contexts."""
+        rows_UD, contexts = self.before_last_aggregation(features_UD, contexts)
+        return aggregate(rows_UD, contexts)
+
+    def before_last_aggregation(self, features_UD: Tensor, contexts: RaggedBatch) -> tuple[Tensor, RaggedBatch]:
+        """All layers but the last aggregation: (rows to aggregate, contexts over these rows)."""
+        rows_UD = self._product(features_UD, self.weights[0])
+        for weight in self.weights[1:]:
+            rows_UD = self._product(aggregate(rows_UD, contexts), weight)
+            contexts = contexts.over_slots()
+        return rows_UD, contexts
+
+    def _product(self, rows_UD: Tensor, weight_DD: Tensor) -> Tensor:
+        if self.learns_by_bfloat16 and torch.is_grad_enabled():
+            return bfloat16_product(rows_UD, weight_DD)
+        return rows_UD @ weight_DD

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from dkge_dist.kernels.ragged import RaggedBatch
 from dkge_dist.model.attentive_gcn import AttentiveGcn, PaddedBlock
 from dkge_dist.model.gate import Gate
+from dkge_dist.model.ragged_ops import encode
 
 
 class Encoder(nn.Module):
@@ -20,6 +21,10 @@ class Encoder(nn.Module):
 
     def forward(self, features_UD: Tensor, contexts: RaggedBatch | list[PaddedBlock], knowledge_BD: Tensor) -> Tensor:
         """o* of every object."""
+        if isinstance(contexts, RaggedBatch):
+            # The last layer is aggregated, attended to and gated by one kernel: H is never written to memory.
+            rows_UD, contexts = self.gcn.before_last_aggregation(features_UD, contexts)
+            return encode(rows_UD, knowledge_BD, self.gcn.attention, self.gate.share, contexts)
         out: Tensor = self.gate(knowledge_BD, self.gcn(features_UD, contexts, knowledge_BD))
         return out
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from dkge_dist.kernels.ragged import RaggedBatch
+from dkge_dist.model import ragged_ops
 from dkge_dist.model.attentive_gcn import AttentiveGcn
 from dkge_dist.model.dkge import Encoder
 from dkge_dist.types import Array
@@ -25,6 +26,5 @@ def hidden_features(gcn: AttentiveGcn, features_UD: Tensor, contexts: RaggedBatc
 
 def encode_frozen(encoder: Encoder, knowledge_BD: Tensor, begin: Array, end: Array, hidden_MD: Array) -> Tensor:
     """o* of objects whose vertices are the slots `begin[b]:end[b]` of `hidden`; differentiable by `^k` alone."""
-    context_BD = encoder.gcn.attend(knowledge_BD, torch.from_numpy(hidden_MD), begin, end)
-    out: Tensor = encoder.gate(knowledge_BD, context_BD)
-    return out
+    parameters = (encoder.gcn.attention, encoder.gate.share)
+    return ragged_ops.encode_frozen(knowledge_BD, *parameters, torch.from_numpy(hidden_MD), begin, end)

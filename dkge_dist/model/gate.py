@@ -13,6 +13,11 @@ class Gate(nn.Module):
         super().__init__()
         self.logits = nn.Parameter(torch.zeros(dim))
 
+    @property
+    def share(self) -> Tensor:
+        """g."""
+        return torch.sigmoid(self.logits)
+
     def forward(self, knowledge_BD: Tensor, context_BD: Tensor) -> Tensor:
         """The joint embedding."""
-        return torch.lerp(context_BD, knowledge_BD, torch.sigmoid(self.logits))
+        return torch.lerp(context_BD, knowledge_BD, self.share)

@@ -34,7 +34,8 @@ class _Product(torch.autograd.Function):
     def forward(ctx: Any, rows_UD: Tensor, weight_DD: Tensor) -> Tensor:
         rows, weight = rows_UD.bfloat16(), weight_DD.bfloat16()
         ctx.save_for_backward(rows, weight)
-        return (rows @ weight).float()
+        # A factor whose columns lie in a row each is multiplied in half the time.
+        return (rows @ weight.T.contiguous().T).float()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:

@@ -25,17 +25,22 @@ def aggregate(rows_UD: Tensor, contexts: RaggedBatch) -> Tensor:
     return out
 
 
-def aggregate_and_attend(rows_UD: Tensor, query_BD: Tensor, contexts: RaggedBatch) -> Tensor:
-    """With H = ReLU(Â rows): the sums of H over each context, weighted by the softmax of H · query."""
+def encode(
+    rows_UD: Tensor, knowledge_BD: Tensor, attention_D: Tensor, share_D: Tensor, contexts: RaggedBatch
+) -> Tensor:
+    """o* of objects: attention over H = ReLU(Â rows) of their contexts, then the gate. `share_D`: of the knowledge."""
     _require_cpu(rows_UD)
-    out: Tensor = _AggregateAndAttend.apply(rows_UD, query_BD, contexts)
+    out: Tensor = _Encode.apply(rows_UD, knowledge_BD, attention_D, share_D, contexts)
     return out
 
 
-def attend(query_BD: Tensor, hidden_MD: Tensor, begin_B: Array, end_B: Array) -> Tensor:
-    """The sums of hidden[begin:end], weighted by the softmax of hidden · query; differentiable by the query alone."""
+def encode_frozen(
+    knowledge_BD: Tensor, attention_D: Tensor, share_D: Tensor, hidden_MD: Tensor, begin_B: Array, end_B: Array
+) -> Tensor:
+    """The same over hidden[begin:end] of each object; differentiable by `^k` alone."""
     _require_cpu(hidden_MD)
-    out: Tensor = _Attend.apply(query_BD, hidden_MD, as_readonly(begin_B), as_readonly(end_B))
+    fixed = (attention_D, share_D, hidden_MD, as_readonly(begin_B), as_readonly(end_B))
+    out: Tensor = _EncodeFrozen.apply(knowledge_BD, *fixed)
     return out
 
 
@@ -57,48 +62,61 @@ class _Aggregate(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         (out_MD,) = ctx.saved_tensors
         grad_UD = out_MD.new_empty(ctx.rows, out_MD.shape[1])
-        ragged.aggregate_backward(ctx.contexts, out_MD.numpy(), grads[0].contiguous().numpy(), grad_UD.numpy())
+        grad_MD = grads[0].contiguous().numpy()
+        ragged.aggregate_backward(ctx.contexts, out_MD.numpy(), grad_MD, _scratch.rows(*grad_MD.shape), grad_UD.numpy())
         return grad_UD, None
 
 
-class _AggregateAndAttend(torch.autograd.Function):
+class _Encode(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows_UD: Tensor, query_BD: Tensor, contexts: RaggedBatch) -> Tensor:
-        rows, query = rows_UD.detach().contiguous(), query_BD.detach().contiguous()
-        attention_M, out_BD = rows.new_empty(contexts.slot_row.shape[0]), torch.empty_like(query)
-        ragged.attend(contexts, rows.numpy(), query.numpy(), attention_M.numpy(), out_BD.numpy())
+    def forward(
+        ctx: Any, rows_UD: Tensor, knowledge_BD: Tensor, attention_D: Tensor, share_D: Tensor, contexts: RaggedBatch
+    ) -> Tensor:
+        given = [tensor.detach().contiguous() for tensor in (rows_UD, knowledge_BD, attention_D, share_D)]
+        weight_M = rows_UD.new_empty(contexts.slot_row.shape[0])
+        context_BD, out_BD = (given[1].new_empty(given[1].shape) for _ in range(2))
+        ragged.encode(contexts, *(tensor.numpy() for tensor in (*given, weight_M, context_BD, out_BD)))
         ctx.contexts = contexts
-        ctx.save_for_backward(rows, query, attention_M)
+        ctx.save_for_backward(*given, weight_M, context_BD)
         return out_BD
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
-        rows, query, attention_M = ctx.saved_tensors
-        grad_UD, grad_query_BD = torch.empty_like(rows), torch.empty_like(query)
-        ragged.attend_backward(
-            ctx.contexts, rows.numpy(), query.numpy(), attention_M.numpy(), grads[0].contiguous().numpy(),
-            _scratch.rows(attention_M.shape[0], rows.shape[1]), grad_query_BD.numpy(), grad_UD.numpy(),
-        )  # fmt: skip
-        return grad_UD, grad_query_BD, None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        saved = ctx.saved_tensors
+        rows_UD, knowledge_BD, attention_D = saved[:3]
+        slot_MD = _scratch.rows(ctx.contexts.slot_row.shape[0], rows_UD.shape[1])
+        chunks = ragged.chunks_of(knowledge_BD.shape[0])
+        by_parameters = [attention_D.new_empty(chunks, attention_D.shape[0]) for _ in range(2)]
+        by_rows_UD, by_knowledge_BD = torch.empty_like(rows_UD), torch.empty_like(knowledge_BD)
+        given = [tensor.numpy() for tensor in (*saved, grads[0].contiguous())]
+        found = [tensor.numpy() for tensor in (by_rows_UD, by_knowledge_BD, *by_parameters)]
+        ragged.encode_backward(*(ctx.contexts, *given, slot_MD, *found))
+        return by_rows_UD, by_knowledge_BD, by_parameters[0].sum(0), by_parameters[1].sum(0), None
 
 
-class _Attend(torch.autograd.Function):
+class _EncodeFrozen(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, query_BD: Tensor, hidden_MD: Tensor, begin_B: Array, end_B: Array) -> Tensor:
-        query = query_BD.detach().contiguous()
-        out_BD = torch.empty_like(query)
-        frozen_contexts.attend_frozen(begin_B, end_B, hidden_MD.numpy(), query.numpy(), out_BD.numpy())
-        ctx.query, ctx.contexts = query, (begin_B, end_B, hidden_MD)
+    def forward(
+        ctx: Any,
+        knowledge_BD: Tensor,
+        attention_D: Tensor,
+        share_D: Tensor,
+        hidden_MD: Tensor,
+        begin: Array,
+        end: Array,
+    ) -> Tensor:
+        given = [tensor.detach().contiguous() for tensor in (hidden_MD, knowledge_BD, attention_D, share_D)]
+        out_BD = given[1].new_empty(given[1].shape)
+        ctx.given = (begin, end, *(tensor.numpy() for tensor in given))
+        frozen_contexts.encode_frozen(*(*ctx.given, out_BD.numpy()))
         return out_BD
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        begin_B, end_B, hidden_MD = ctx.contexts
-        grad_query = torch.empty_like(ctx.query)
-        frozen_contexts.attend_frozen_backward(
-            begin_B, end_B, hidden_MD.numpy(), ctx.query.numpy(), grads[0].contiguous().numpy(), grad_query.numpy()
-        )
-        return grad_query, None, None, None
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        by_knowledge_BD = grads[0].new_empty(grads[0].shape)
+        given = (*ctx.given, grads[0].contiguous().numpy(), by_knowledge_BD.numpy())
+        frozen_contexts.encode_frozen_backward(*given)
+        return by_knowledge_BD, None, None, None, None, None
 
 
 class _Scratch(threading.local):

@@ -1,4 +1,6 @@
-"""Attention over frozen contexts: the kernels against sums in 64 bits, and their gradient against torch's."""
+"""Encoding over frozen contexts: the kernels against sums in 64 bits, and their gradient against torch's."""
+
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -6,33 +8,44 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dkge_dist.kernels.frozen_contexts import attend_frozen, attend_frozen_backward
+from dkge_dist.kernels.frozen_contexts import encode_frozen, encode_frozen_backward
 from dkge_dist.kernels.jit import as_readonly
 from dkge_dist.types import OFFSET
 from tests import reference
 
 
-def attended(begin: np.ndarray, end: np.ndarray, hidden: np.ndarray, query: np.ndarray) -> np.ndarray:
-    out = np.full_like(query, np.nan)
-    attend_frozen(as_readonly(begin), as_readonly(end), hidden, query, out)
+class Frozen(NamedTuple):
+    """Contexts, what attends to them, and the gate."""
+
+    begin: np.ndarray
+    end: np.ndarray
+    hidden: np.ndarray
+    knowledge: np.ndarray
+    attention: np.ndarray
+    share: np.ndarray
+
+
+def encoded(given: Frozen) -> np.ndarray:
+    out = np.full_like(given.knowledge, np.nan)
+    encode_frozen(as_readonly(given.begin), as_readonly(given.end), *given[2:], out)
     return out
 
 
-def by_query(begin: np.ndarray, end: np.ndarray, hidden: np.ndarray, query: np.ndarray, grad: np.ndarray) -> np.ndarray:
-    out = np.full_like(query, np.nan)
-    attend_frozen_backward(as_readonly(begin), as_readonly(end), hidden, query, grad, out)
+def by_knowledge(given: Frozen, grad: np.ndarray) -> np.ndarray:
+    out = np.full_like(grad, np.nan)
+    encode_frozen_backward(as_readonly(given.begin), as_readonly(given.end), *given[2:], grad, out)
     return out
 
 
-def slowly(
-    begin: np.ndarray, end: np.ndarray, hidden: np.ndarray, query: np.ndarray, grad: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """(out, gradient by the query) by torch, one object at a time, in 64 bits."""
+def slowly(given: Frozen, grad: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(out, gradient by the knowledge) by torch, one object at a time, in 64 bits."""
     outs, grads = [], []
-    for b, e, q, g in zip(begin, end, query, grad, strict=True):
-        seen = torch.from_numpy(hidden[b:e]).double()
-        leaf = torch.from_numpy(q).double().requires_grad_()
-        out = torch.softmax(seen @ leaf, 0) @ seen
+    attention, share = (torch.from_numpy(x).double() for x in (given.attention, given.share))
+    for b, e, k, g in zip(given.begin, given.end, given.knowledge, grad, strict=True):
+        seen = torch.from_numpy(given.hidden[b:e]).double()
+        leaf = torch.from_numpy(k).double().requires_grad_()
+        found = torch.softmax(seen @ (attention * torch.relu(leaf)), 0) @ seen
+        out = share * leaf + (1 - share) * found
         out.backward(torch.from_numpy(g).double())
         outs.append(out.detach().numpy())
         grads.append(leaf.grad.numpy())
@@ -46,32 +59,33 @@ def slowly(
     st.integers(0, 10**6),
     st.sampled_from([0.1, 1.0, 20.0]),
 )
-def test_attention_and_its_gradient_equal_sums_in_64_bits(sizes: list[int], dim: int, seed: int, scale: float) -> None:
+def test_encoding_and_its_gradient_equal_sums_in_64_bits(sizes: list[int], dim: int, seed: int, scale: float) -> None:
     """Contexts in any order, seen by several objects or by none, with scores that would overflow unscaled."""
     rng = np.random.default_rng(seed)
     bounds = np.concatenate([[0], np.cumsum(sizes)]).astype(OFFSET)
     seen = rng.integers(0, len(sizes), rng.integers(1, 20))
-    begin, end = bounds[seen], bounds[seen + 1]
     hidden = np.maximum(rng.normal(size=(int(bounds[-1]), dim)), 0).astype(np.float32) * np.float32(scale)
-    query, grad = (rng.normal(size=(seen.shape[0], dim)).astype(np.float32) for _ in range(2))
-    query *= np.float32(scale)
-    out, slope = slowly(begin, end, hidden, query, grad)
-    twin = np.stack([reference.attend(hidden[b:e], q) for b, e, q in zip(begin, end, query, strict=True)])
-    np.testing.assert_allclose(out, twin, rtol=1e-9, atol=1e-9)
+    knowledge, grad = (rng.normal(size=(seen.shape[0], dim)).astype(np.float32) for _ in range(2))
+    attention = rng.normal(size=dim).astype(np.float32) * np.float32(scale)
+    share = rng.uniform(0, 1, dim).astype(np.float32)
+    given = Frozen(bounds[seen], bounds[seen + 1], hidden, knowledge, attention, share)
+    out, slope = slowly(given, grad)
+    query = attention * np.maximum(knowledge, 0)
+    twin = np.stack([reference.attend(hidden[b:e], q) for b, e, q in zip(given.begin, given.end, query, strict=True)])
+    np.testing.assert_allclose(out, share * knowledge + (1 - share) * twin, rtol=1e-5, atol=1e-5)
     # Scores are sums in 32 bits: the larger they are, the less exact is their exponential.
     tolerance = {"rtol": 1e-4, "atol": 1e-5 * max(scale, 1.0) ** 2}
-    np.testing.assert_allclose(attended(begin, end, hidden, query), out, **tolerance)
-    np.testing.assert_allclose(
-        by_query(begin, end, hidden, query, grad), slope, rtol=1e-3, atol=1e-5 * max(scale, 1.0) ** 3
-    )
+    np.testing.assert_allclose(encoded(given), out, **tolerance)
+    np.testing.assert_allclose(by_knowledge(given, grad), slope, rtol=1e-3, atol=1e-5 * max(scale, 1.0) ** 4)
 
 
 def test_context_of_one_vertex_is_that_vertex_and_has_no_gradient() -> None:
     hidden = np.array([[1.0, 2.0], [3.0, 4.0]], np.float32)
     begin, end = np.array([1, 0], OFFSET), np.array([2, 1], OFFSET)
-    query = np.array([[1e30, -5.0], [0.0, 0.0]], np.float32)
-    assert attended(begin, end, hidden, query).tolist() == [[3.0, 4.0], [1.0, 2.0]]
-    assert by_query(begin, end, hidden, query, np.ones_like(query)).tolist() == [[0.0, 0.0], [0.0, 0.0]]
+    knowledge = np.array([[1e30, -5.0], [0.0, 0.0]], np.float32)
+    given = Frozen(begin, end, hidden, knowledge, np.ones(2, np.float32), np.zeros(2, np.float32))
+    assert encoded(given).tolist() == [[3.0, 4.0], [1.0, 2.0]]
+    assert by_knowledge(given, np.ones_like(knowledge)).tolist() == [[0.0, 0.0], [0.0, 0.0]]
 
 
 @pytest.mark.parametrize("objects", [0, 1, 300])
@@ -79,10 +93,11 @@ def test_inputs_are_not_written(objects: int) -> None:
     rng = np.random.default_rng(objects)
     hidden = rng.normal(size=(50, 6)).astype(np.float32)
     begin = rng.integers(0, 25, objects)
-    end = begin + rng.integers(1, 25, objects)
-    query = rng.normal(size=(objects, 6)).astype(np.float32)
-    before = hidden.copy(), query.copy()
-    once = attended(begin, end, hidden, query)
-    assert np.array_equal(once, attended(begin, end, hidden, query))
+    knowledge = rng.normal(size=(objects, 6)).astype(np.float32)
+    parameters = rng.uniform(0, 1, (2, 6)).astype(np.float32)
+    given = Frozen(begin, begin + rng.integers(1, 25, objects), hidden, knowledge, *parameters)
+    before = Frozen(*(array.copy() for array in given))
+    once = encoded(given)
+    assert np.array_equal(once, encoded(given))
     assert np.isfinite(once).all()
-    assert np.array_equal(hidden, before[0]) and np.array_equal(query, before[1])
+    assert all(np.array_equal(now, then) for now, then in zip(given, before, strict=True))

@@ -18,8 +18,9 @@ from dkge_dist.kernels.ragged import (
     RaggedBatch,
     aggregate,
     aggregate_backward,
-    attend,
-    attend_backward,
+    chunks_of,
+    encode,
+    encode_backward,
     ragged_batch,
 )
 from tests import reference
@@ -57,9 +58,25 @@ def dense_hidden(case: Case, rows: torch.Tensor) -> list[torch.Tensor]:
     return [torch.relu(adjacency @ rows[torch.from_numpy(at)]) for at, adjacency in case.dense]
 
 
-def dense_attend(case: Case, rows: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
-    hidden = dense_hidden(case, rows)
-    return torch.stack([torch.softmax(h @ q, 0) @ h for h, q in zip(hidden, query, strict=True)])
+def dense_encode(
+    case: Case, rows: torch.Tensor, knowledge: torch.Tensor, attention: torch.Tensor, share: torch.Tensor
+) -> torch.Tensor:
+    query = attention * torch.relu(knowledge)
+    found = [torch.softmax(h @ q, 0) @ h for h, q in zip(dense_hidden(case, rows), query, strict=True)]
+    return share * knowledge + (1 - share) * torch.stack(found)
+
+
+def parameters(rng: np.random.Generator, dim: int) -> tuple[np.ndarray, np.ndarray]:
+    """(attention, the knowledge's share in the gate)."""
+    return random(rng, dim), rng.uniform(0, 1, dim).astype(np.float32)
+
+
+def encoded(case: Case, *given: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(weights of the attention, sums over contexts, o*) of some rows, knowledge and parameters."""
+    weight = np.full(case.batch.slot_row.shape[0], np.nan, np.float32)
+    context, out = np.full_like(given[1], np.nan), np.full_like(given[1], np.nan)
+    encode(case.batch, *given, weight, context, out)
+    return weight, context, out
 
 
 @given(graphs(max_rows=16), samplings, st.integers(1, 20), st.integers(0, 2**32 - 1))
@@ -77,33 +94,39 @@ def test_aggregation_and_its_gradient_equal_the_dense_formula(
     grad = random(rng, slots, dim)
     expected.backward(torch.from_numpy(grad).double())
     by_rows = np.full_like(rows, np.nan)
-    aggregate_backward(case.batch, out, grad.copy(), by_rows)
+    aggregate_backward(case.batch, out, grad.copy(), np.full_like(grad, np.nan), by_rows)
     assert exact.grad is not None
     np.testing.assert_allclose(by_rows, exact.grad, **TOLERANCE)
 
 
 @given(graphs(max_rows=18), samplings, st.integers(1, 20), st.integers(0, 2**32 - 1))
-def test_attention_and_its_gradients_equal_the_dense_formula(
+def test_encoding_and_its_gradients_equal_the_dense_formula(
     graph: RandomGraph, sampling: Sampling, dim: int, seed: int
 ) -> None:
     case, rng = case_of(graph, sampling), np.random.default_rng(seed)
-    rows, query = random(rng, case.rows, dim), random(rng, graph.rows, dim)
-    leaves = [torch.from_numpy(x).double().requires_grad_() for x in (rows, query)]
-    expected = dense_attend(case, *leaves)
-    slots = case.batch.slot_row.shape[0]
-    attention, out = np.full(slots, np.nan, np.float32), np.full_like(query, np.nan)
-    attend(case.batch, rows, query, attention, out)
+    rows, knowledge, (attention, share) = (
+        random(rng, case.rows, dim),
+        random(rng, graph.rows, dim),
+        parameters(rng, dim),
+    )
+    given = (rows, knowledge, attention, share)
+    leaves = [torch.from_numpy(x).double().requires_grad_() for x in given]
+    expected = dense_encode(case, *leaves)
+    weight, context, out = encoded(case, *given)
     np.testing.assert_allclose(out, expected.detach(), **TOLERANCE)
-    sums = np.add.reduceat(attention, case.batch.indptr[:-1])
+    sums = np.add.reduceat(weight, case.batch.indptr[:-1])
     np.testing.assert_allclose(sums, np.ones(graph.rows), rtol=1e-5)
+    query = attention * np.maximum(knowledge, 0)
     for b, hidden in enumerate(dense_hidden(case, leaves[0].detach())):
-        np.testing.assert_allclose(out[b], reference.attend(hidden.numpy(), query[b]), **TOLERANCE)
+        np.testing.assert_allclose(context[b], reference.attend(hidden.numpy(), query[b]), **TOLERANCE)
     grad = random(rng, graph.rows, dim)
     expected.backward(torch.from_numpy(grad).double())
-    by_rows, by_query = np.full_like(rows, np.nan), np.full_like(query, np.nan)
-    scratch = np.full((slots, dim), np.nan, np.float32)
-    attend_backward(case.batch, rows, query, attention, grad, scratch, by_query, by_rows)
-    for mine, leaf in ((by_rows, leaves[0]), (by_query, leaves[1])):
+    scratch = np.full((weight.shape[0], dim), np.nan, np.float32)
+    by_rows, by_knowledge = np.full_like(rows, np.nan), np.full_like(knowledge, np.nan)
+    by_attention, by_share = (np.full((chunks_of(graph.rows), dim), np.nan, np.float32) for _ in range(2))
+    found = (by_rows, by_knowledge, by_attention, by_share)
+    encode_backward(case.batch, *given, weight, context, grad, scratch, *found)
+    for mine, leaf in zip((*found[:2], by_attention.sum(0), by_share.sum(0)), leaves, strict=True):
         assert leaf.grad is not None
         np.testing.assert_allclose(mine, leaf.grad, rtol=1e-4, atol=1e-4)
 
@@ -124,9 +147,6 @@ def test_rows_and_slots_are_inverse_to_each_other(graph: RandomGraph, sampling: 
 def test_any_number_of_contexts_around_the_chunks_of_threads(contexts: int) -> None:
     ring = RandomGraph(contexts, 1, [(i, 0, (i + 1) % contexts) for i in range(contexts)])
     case, rng = case_of(ring, Sampling(1, 8, 1)), np.random.default_rng(contexts)
-    rows, query = random(rng, case.rows, 5), random(rng, contexts, 5)
-    attention, out = np.empty(case.batch.slot_row.shape[0], np.float32), np.full_like(query, np.nan)
-    attend(case.batch, rows, query, attention, out)
-    np.testing.assert_allclose(
-        out, dense_attend(case, *(torch.from_numpy(x).double() for x in (rows, query))), **TOLERANCE
-    )
+    given = (random(rng, case.rows, 5), random(rng, contexts, 5), *parameters(rng, 5))
+    truth = dense_encode(case, *(torch.from_numpy(x).double() for x in given))
+    np.testing.assert_allclose(encoded(case, *given)[-1], truth, **TOLERANCE)

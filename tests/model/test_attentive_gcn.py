@@ -35,24 +35,6 @@ def test_ragged_and_padded_equal_the_dense_formulas(
 
 
 @given(graphs(max_rows=14), st.integers(1, 3), st.integers(1, 7), dims, st.integers(0, 99))
-def test_attending_to_hidden_is_what_forward_does(
-    graph: RandomGraph, layers: int, cap: int, dim: int, seed: int
-) -> None:
-    """To the bit, for the kernels sum in the same order."""
-    forms = forms_of(graph, Sampling(seed, cap, 1))
-    encoder, features, knowledge, wanted = inputs_for(forms, dim, layers, seed)
-    gcn, (begin, end) = encoder.gcn, (forms.ragged.indptr[:-1], forms.ragged.indptr[1:])
-    hidden = gcn.hidden(features, forms.ragged)
-    leaves = [knowledge.clone().requires_grad_() for _ in range(2)]
-    whole = gcn(features, forms.ragged, leaves[0])
-    apart = gcn.attend(leaves[1], hidden.detach(), begin, end)
-    assert torch.equal(whole, apart)
-    for out in (whole, apart):
-        (out * wanted).sum().backward()
-    np.testing.assert_allclose(leaves[0].grad, leaves[1].grad, **TOLERANCE)
-
-
-@given(graphs(max_rows=14), st.integers(1, 3), st.integers(1, 7), dims, st.integers(0, 99))
 def test_hidden_and_its_gradients_equal_the_dense_formula(
     graph: RandomGraph, layers: int, cap: int, dim: int, seed: int
 ) -> None:

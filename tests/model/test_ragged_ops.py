@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.model import ragged_ops
-from dkge_dist.model.ragged_ops import aggregate, aggregate_and_attend, attend
+from dkge_dist.model.ragged_ops import aggregate, encode, encode_frozen
 from tests.model.encoding import Forms, forms_of
 from tests.strategies import RandomGraph
 
@@ -41,41 +41,50 @@ def assert_slope(function, leaves: list[Tensor]) -> None:  # type: ignore[no-unt
         assert difference == pytest.approx(float((slope * direction).sum()), rel=5e-2, abs=2e-5)
 
 
+def leaves_of(forms: Forms) -> list[Tensor]:
+    """Rows, knowledge, attention and the gate's share."""
+    made = [random(forms.rows, 4), random(forms.count, 4, seed=1), random(4, seed=2), random(4, seed=3).sigmoid()]
+    return [tensor.requires_grad_() for tensor in made]
+
+
 def test_gradients_are_the_slopes_of_the_values(forms: Forms) -> None:
-    rows, query = random(forms.rows, 4).requires_grad_(), random(forms.count, 4, seed=1).requires_grad_()
-    assert_slope(lambda x: aggregate(x, forms.ragged), [rows])
-    assert_slope(lambda x, q: aggregate_and_attend(x, q, forms.ragged), [rows, query])
-    hidden = aggregate(rows, forms.ragged).detach()
-    assert_slope(lambda q: attend(q, hidden, forms.ragged.indptr[:-1], forms.ragged.indptr[1:]), [query])
+    leaves = leaves_of(forms)
+    assert_slope(lambda x: aggregate(x, forms.ragged), leaves[:1])
+    assert_slope(lambda *given: encode(*given, forms.ragged), leaves)
+    hidden = aggregate(leaves[0], forms.ragged).detach()
+    fixed = [tensor.detach() for tensor in leaves[2:]]
+    begin, end = forms.ragged.indptr[:-1], forms.ragged.indptr[1:]
+    assert_slope(lambda k: encode_frozen(k, *fixed, hidden, begin, end), leaves[1:2])
 
 
 def test_strided_inputs_and_gradients_give_the_same(forms: Forms) -> None:
-    rows, query = random(forms.rows, 4), random(forms.count, 4, seed=1)
-    strided = [tensor.T.contiguous().T.requires_grad_() for tensor in (rows, query)]
-    plain = [tensor.clone().requires_grad_() for tensor in (rows, query)]
-    outs = [aggregate_and_attend(x, q, forms.ragged) for x, q in (strided, plain)]
+    plain = leaves_of(forms)
+    strided = [tensor.detach().T.contiguous().T.requires_grad_() if tensor.dim() > 1 else tensor for tensor in plain]
+    outs = [encode(*some, forms.ragged) for some in (strided, plain)]
     assert torch.equal(*outs)
     wanted = random(4, forms.count, seed=2).T
     mine, theirs = (torch.autograd.grad((out * wanted).sum(), x) for out, x in zip(outs, (strided, plain), strict=True))
     assert all(torch.equal(one, other) for one, other in zip(mine, theirs, strict=True))
 
 
-def test_hidden_features_get_no_gradient(forms: Forms) -> None:
-    query, hidden = random(forms.count, 4).requires_grad_(), random(forms.ragged.slot_row.shape[0], 4)
-    out = attend(query, hidden, forms.ragged.indptr[:-1], forms.ragged.indptr[1:])
-    out.sum().backward()
-    assert query.grad is not None
-    assert hidden.grad is None
+def test_only_knowledge_gets_a_gradient_from_frozen_contexts(forms: Forms) -> None:
+    _, knowledge, attention, share = leaves_of(forms)
+    hidden = random(forms.ragged.slot_row.shape[0], 4)
+    encode_frozen(
+        knowledge, attention, share, hidden, forms.ragged.indptr[:-1], forms.ragged.indptr[1:]
+    ).sum().backward()
+    assert knowledge.grad is not None
+    assert attention.grad is None and share.grad is None and hidden.grad is None
 
 
-@pytest.mark.parametrize("name", ["aggregate", "aggregate_and_attend", "attend"])
+@pytest.mark.parametrize("name", ["aggregate", "encode", "encode_frozen"])
 def test_other_devices_are_refused(forms: Forms, name: str) -> None:
-    rows, query = random(forms.rows, 4).to("meta"), random(forms.count, 4).to("meta")
+    rows, knowledge, attention, share = (tensor.detach().to("meta") for tensor in leaves_of(forms))
     begin, end = forms.ragged.indptr[:-1], forms.ragged.indptr[1:]
     calls = {
         "aggregate": lambda: aggregate(rows, forms.ragged),
-        "aggregate_and_attend": lambda: aggregate_and_attend(rows, query, forms.ragged),
-        "attend": lambda: attend(query, rows, begin, end),
+        "encode": lambda: encode(rows, knowledge, attention, share, forms.ragged),
+        "encode_frozen": lambda: encode_frozen(knowledge, attention, share, rows, begin, end),
     }
     with pytest.raises(ValueError, match="ragged contexts run on the CPU, these vectors are on meta"):
         calls[name]()

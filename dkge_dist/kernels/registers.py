@@ -1,0 +1,97 @@
+"""Vector registers in intrinsics of numba: types, loads, stores, loops. For the modules that write registers out.
+
+A register has 16, 8 or 4 numbers, or is one plain number. Processors with shorter registers take several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.core.errors import TypingError
+
+LANES = 16
+WIDTHS = (LANES, 8, 4, 1)
+"""Numbers of the registers of a loop after the other; the first one takes two at a time."""
+
+F32, I32, I64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
+
+
+def register_type(lanes: int) -> Any:
+    """Of so many numbers."""
+    return ir.VectorType(F32, lanes) if lanes > 1 else F32
+
+
+def in_all_lanes(builder: Any, value: Any, lanes: int) -> Any:
+    """A register with `value` in all lanes."""
+    if lanes == 1:
+        return value
+    one = builder.insert_element(ir.Constant(register_type(lanes), ir.Undefined), value, I32(0))
+    return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(I32, lanes), [0] * lanes))
+
+
+def lanes_of(value: Any) -> int:
+    """How many numbers a register has."""
+    return value.type.count if isinstance(value.type, ir.VectorType) else 1
+
+
+def called(builder: Any, name: str, values: Sequence[Any]) -> Any:
+    """An operation of LLVM on registers or numbers, of the type of its operands."""
+    kind = values[0].type
+    lanes = lanes_of(values[0])
+    suffix = f"v{lanes}f32" if lanes > 1 else "f32"
+    function = ir.FunctionType(kind, [kind] * len(values))
+    return builder.call(cgutils.get_or_insert_function(builder.module, function, f"llvm.{name}.{suffix}"), values)
+
+
+def load(builder: Any, data: Any, at: Any, lanes: int) -> Any:
+    """The numbers of `data` from `at` on, as a register."""
+    return builder.load(place_of(builder, data, at, lanes), align=4)
+
+
+def store(builder: Any, value: Any, data: Any, at: Any) -> None:
+    """Write a register to `data` from `at` on."""
+    builder.store(value, place_of(builder, data, at, lanes_of(value)), align=4)
+
+
+def place_of(builder: Any, data: Any, at: Any, lanes: int) -> Any:
+    """The address of a register."""
+    here = builder.gep(data, [at])
+    return builder.bitcast(here, register_type(lanes).as_pointer()) if lanes > 1 else here
+
+
+def steps(builder: Any, count: Any) -> list[tuple[Any, Any, int]]:
+    """(begin, end, numbers of a register) of the loops over `count` numbers."""
+    ends = [builder.and_(count, I64(-width)) for width in (2 * LANES, *WIDTHS[1:])]
+    return list(zip([I64(0), *ends], ends, WIDTHS, strict=False))
+
+
+def each(builder: Any, count: Any, body: Callable[[Any, int, int], None]) -> None:
+    """`body(at, lanes, turn)` for registers that together hold `count` numbers; the first loop has two turns."""
+    for begin, end, lanes in steps(builder, count):
+        turns = 2 if lanes == LANES else 1
+        with cgutils.for_range_slice(builder, begin, end, I64(turns * lanes)) as (at, _):
+            for turn in range(turns):
+                body(builder.add(at, I64(turn * lanes)), lanes, turn)
+
+
+def arrays_of(context: Any, builder: Any, kinds: Sequence[Any], values: Sequence[Any]) -> tuple[list[Any], Any]:
+    """(pointers to the numbers of some arrays, how many the first one has)."""
+    opened = [context.make_array(kind)(context, builder, value) for kind, value in zip(kinds, values, strict=True)]
+    return [array.data for array in opened], builder.extract_value(opened[0].shape, 0)
+
+
+def require_vectors(arrays: Sequence[Any]) -> None:
+    """Refuse to compile for anything else."""
+    for kind in arrays:
+        if not (
+            isinstance(kind, types.Array) and kind.ndim == 1 and kind.layout == "C" and kind.dtype == types.float32
+        ):
+            raise TypingError(f"expected a contiguous vector of float32, not {kind}")
+
+
+def larger(builder: Any, one: Any, other: Any) -> Any:
+    """The larger number of each lane; of `one`, what is no number."""
+    return builder.select(builder.fcmp_ordered(">", other, one), other, one)

@@ -1,0 +1,199 @@
+"""Weighted sums of rows of a table, each kept in registers until it is whole.
+
+A loop that adds one row after the other to a row in memory reads and writes that row each time. Here a strip of it,
+four registers wide, stays where it is until all rows were added; then comes the next strip. Rows are added in their
+order, each product exactly. Where nothing is compiled, twins in numpy do the same.
+
+All arrays are contiguous: numbers are float32, and those of rows int32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.core.errors import TypingError
+from numba.extending import intrinsic
+
+from dkge_dist.kernels.registers import (
+    I64,
+    LANES,
+    arrays_of,
+    called,
+    in_all_lanes,
+    larger,
+    load,
+    register_type,
+    require_vectors,
+    store,
+)
+from dkge_dist.types import Array
+
+STRIPS = ((LANES, 4), (LANES, 1), (4, 1), (1, 1))
+"""(numbers of a register, registers of a strip) of one loop over strips after the other."""
+
+
+def _each_strip(builder: Any, dim: Any, body: Callable[[list[Any], int], None]) -> None:
+    """`body(where each register begins, numbers of a register)` for strips that together are `dim` numbers wide."""
+    begin = I64(0)
+    for lanes, registers in STRIPS:
+        end = builder.and_(dim, I64(-lanes * registers))
+        with cgutils.for_range_slice(builder, begin, end, I64(lanes * registers)) as (at, _):
+            body([builder.add(at, I64(number * lanes)) for number in range(registers)], lanes)
+        begin = end
+
+
+def _zero(lanes: int) -> Any:
+    return ir.Constant(register_type(lanes), [0.0] * lanes if lanes > 1 else 0.0)
+
+
+def _sums(builder: Any, lanes: int, count: int) -> list[Any]:
+    """So many registers of zeros, to be added to."""
+    made = [cgutils.alloca_once(builder, register_type(lanes)) for _ in range(count)]
+    for one in made:
+        builder.store(_zero(lanes), one)
+    return made
+
+
+def _number_at(builder: Any, data: Any, at: Any, lanes: int) -> Any:
+    """One number, in all lanes."""
+    return in_all_lanes(builder, builder.load(builder.gep(data, [at])), lanes)
+
+
+def _generate_sum_rows(relu: bool) -> Callable[..., Any]:
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        def opened(number: int) -> Any:
+            if signature.args[number] is types.none:
+                return None
+            return arrays_of(context, builder, [signature.args[number]], [values[number]])[0][0]
+
+        (out, rows), dim = arrays_of(context, builder, signature.args[:2], values[:2])
+        columns, weight = [opened(number) for number in (2, 3)], opened(4)
+        first, last, offset = values[5:]
+
+        def body(places: list[Any], lanes: int) -> None:
+            sums = _sums(builder, lanes, len(places))
+            with cgutils.for_range_slice(builder, first, last, I64(1)) as (entry, _):
+                row = entry
+                for column in columns:
+                    if column is not None:
+                        row = builder.sext(builder.load(builder.gep(column, [row])), I64)
+                begin = builder.mul(builder.sub(row, offset), dim)
+                scale = None if weight is None else _number_at(builder, weight, entry, lanes)
+                for place, total in zip(places, sums, strict=True):
+                    some, before = load(builder, rows, builder.add(begin, place), lanes), builder.load(total)
+                    term = [some, before] if scale is None else [scale, some, before]
+                    builder.store(builder.fadd(*term) if scale is None else called(builder, "fma", term), total)
+            for place, total in zip(places, sums, strict=True):
+                whole = builder.load(total)
+                store(builder, larger(builder, whole, _zero(lanes)) if relu else whole, out, place)
+
+        _each_strip(builder, dim, body)
+        return context.get_dummy_value()
+
+    return generate
+
+
+def _typed_sum_rows(generate: Callable[..., Any]) -> Any:
+    def typed(
+        typing: Any, out: Any, rows: Any, index: Any, via: Any, weight: Any, first: Any, last: Any, offset: Any
+    ) -> Any:
+        require_vectors([out] if weight is types.none else [out, weight])
+        _require(rows, 2, types.float32)
+        for column in (index, via):
+            if column is not types.none:
+                _require(column, 1, types.int32)
+        return types.void(out, rows, index, via, weight, types.int64, types.int64, types.int64), generate
+
+    return intrinsic(typed)
+
+
+def _require(kind: Any, dimensions: int, dtype: Any) -> None:
+    if not (isinstance(kind, types.Array) and kind.ndim == dimensions and kind.layout == "C" and kind.dtype == dtype):
+        raise TypingError(f"expected a contiguous array of {dtype} in {dimensions} dimensions, not {kind}")
+
+
+@intrinsic
+def _slopes_of_attention(
+    typing: Any, hidden: Any, count: Any, begin: Any, by_sum: Any, by_score: Any, grad: Any, query: Any, by_query: Any
+) -> Any:
+    require_vectors((by_sum, by_score, grad, query, by_query))
+    _require(hidden, 2, types.float32)
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        rows, count, begin, *vectors = values
+        (rows,), _ = arrays_of(context, builder, signature.args[:1], [rows])
+        opened, _ = arrays_of(context, builder, signature.args[3:], vectors)
+        by_sum, by_score, grad, query, by_query = opened
+        _, dim = arrays_of(context, builder, signature.args[5:6], vectors[2:3])
+
+        def body(places: list[Any], lanes: int) -> None:
+            zero, sums = _zero(lanes), _sums(builder, lanes, len(places))
+            of_grad, of_query = ([load(builder, data, place, lanes) for place in places] for data in (grad, query))
+            with cgutils.for_range_slice(builder, I64(0), count, I64(1)) as (number, _):
+                share = _number_at(builder, by_sum, builder.add(begin, number), lanes)
+                slope = _number_at(builder, by_score, number, lanes)
+                row = builder.mul(number, dim)
+                for place, total, g, q in zip(places, sums, of_grad, of_query, strict=True):
+                    here = builder.add(row, place)
+                    some = load(builder, rows, here, lanes)
+                    builder.store(called(builder, "fma", [slope, some, builder.load(total)]), total)
+                    back = called(builder, "fma", [slope, q, builder.fmul(share, g)])
+                    store(builder, builder.select(builder.fcmp_ordered(">", some, zero), back, zero), rows, here)
+            for place, total in zip(places, sums, strict=True):
+                store(builder, builder.load(total), by_query, place)
+
+        _each_strip(builder, dim, body)
+        return context.get_dummy_value()
+
+    whole = types.int64
+    return types.void(hidden, whole, whole, by_sum, by_score, grad, query, by_query), generate
+
+
+def _plain_sum_rows(
+    out: Array,
+    rows: Array,
+    index: Array | None,
+    via: Array | None,
+    weight: Array | None,
+    first: int,
+    last: int,
+    offset: int,
+) -> None:
+    which = np.arange(first, last) if index is None else index[first:last]
+    some = rows[(which if via is None else via[which]) - offset]
+    scale = np.ones(last - first, np.float32) if weight is None else weight[first:last]
+    out[:] = scale @ some
+
+
+def _plain_sum_rows_relu(out: Array, *arguments: Any) -> None:
+    _plain_sum_rows(out, *arguments)
+    np.maximum(out, 0, out=out)
+
+
+def _plain_slopes(
+    hidden: Array, count: int, begin: int, by_sum: Array, by_score: Array, grad: Array, query: Array, by_query: Array
+) -> None:
+    some, slope = hidden[:count], by_score[:count]
+    by_query[:] = slope @ some
+    back = np.outer(by_sum[begin : begin + count], grad) + np.outer(slope, query)
+    some[:] = np.where(some > 0, back, 0)
+
+
+compiled = not numba.config.DISABLE_JIT  # type: ignore[attr-defined]
+
+sum_rows: Any = _typed_sum_rows(_generate_sum_rows(relu=False)) if compiled else _plain_sum_rows
+"""(out, rows, index, via, weight, first, last, offset): out = Σ weight[e] · rows[via[index[e]] − offset] over the
+entries e in first:last. Index, via and weight may be None."""
+
+sum_rows_relu: Any = _typed_sum_rows(_generate_sum_rows(relu=True)) if compiled else _plain_sum_rows_relu
+"""The same through a ReLU; what is no number stays none."""
+
+slopes_of_attention: Any = _slopes_of_attention if compiled else _plain_slopes
+"""(hidden, count, begin, by sum, by score, grad, query, by query): of the first `count` rows of `hidden`, by query = Σ
+by score · hidden; then each row becomes its own gradient, by sum · grad + by score · query where it was over 0. `begin`
+is where `by sum` begins."""

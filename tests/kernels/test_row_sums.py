@@ -1,0 +1,75 @@
+"""Sums of rows in registers: against sums in 64 bits, for every width and with every column left out or given."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dkge_dist.kernels.jit import kernel
+from dkge_dist.kernels.row_sums import slopes_of_attention, sum_rows, sum_rows_relu
+from dkge_dist.types import ROW
+
+dims = st.integers(1, 200)
+seeds = st.integers(0, 2**32 - 1)
+
+
+@kernel
+def sums(rows, index, via, weight, first, last, offset, out):  # type: ignore[no-untyped-def]
+    """All forms, a row of `out` each."""
+    sum_rows(out[0], rows, index, via, weight, first, last, offset)
+    sum_rows(out[1], rows, index, None, weight, first, last, offset)
+    sum_rows(out[2], rows, index, None, None, first, last, offset)
+    sum_rows(out[3], rows, None, None, weight, first, last, 0)
+    sum_rows_relu(out[4], rows, index, via, weight, first, last, offset)
+
+
+@kernel
+def slopes(hidden, count, begin, by_sum, by_score, grad, query, by_query):  # type: ignore[no-untyped-def]
+    """The gradients of an attention."""
+    slopes_of_attention(hidden, count, begin, by_sum, by_score, grad, query, by_query)
+
+
+@given(dims, st.integers(1, 9), st.integers(0, 12), st.integers(0, 5), seeds)
+def test_sums_equal_those_in_64_bits(dim: int, rows: int, entries: int, offset: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    table = rng.normal(size=(max(rows, entries), dim)).astype(np.float32)
+    # `via` leads from a number that an index may have to a row, both counted from the offset on.
+    index = rng.integers(offset, offset + rows, entries).astype(ROW)
+    via = rng.integers(offset, offset + rows, offset + rows).astype(ROW)
+    weight = rng.normal(size=entries).astype(np.float32)
+    first = int(rng.integers(0, entries + 1))
+    last = int(rng.integers(first, entries + 1))
+    out = np.full((5, dim), np.nan, np.float32)
+    sums(table, index, via, weight, first, last, offset, out)
+    exact, some, scale = table.astype(np.float64), index[first:last], weight[first:last].astype(np.float64)
+    through = scale @ exact[via[some] - offset]
+    expected = [through, scale @ exact[some - offset], exact[some - offset].sum(0), scale @ exact[first:last]]
+    np.testing.assert_allclose(out, [*expected, np.maximum(through, 0)], rtol=1e-5, atol=1e-5)
+
+
+@given(dims, st.integers(1, 12), st.integers(0, 3), seeds)
+def test_slopes_equal_those_in_64_bits(dim: int, count: int, begin: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    hidden = np.maximum(rng.normal(size=(count + 2, dim)), 0).astype(np.float32)
+    by_sum, by_score = rng.normal(size=(2, begin + count)).astype(np.float32)
+    grad, query = rng.normal(size=(2, dim)).astype(np.float32)
+    found, by_query = hidden.copy(), np.full(dim, np.nan, np.float32)
+    slopes(found, count, begin, by_sum, by_score, grad, query, by_query)
+    seen, slope = hidden[:count].astype(np.float64), by_score[:count].astype(np.float64)
+    np.testing.assert_allclose(by_query, slope @ seen, rtol=1e-4, atol=1e-4)
+    back = np.outer(by_sum[begin : begin + count], grad) + np.outer(slope, query)
+    np.testing.assert_allclose(found[:count], np.where(seen > 0, back, 0), rtol=1e-4, atol=1e-4)
+    assert np.array_equal(found[count:], hidden[count:])
+
+
+@pytest.mark.parametrize("dim", [1, 4, 16, 64, 100])
+def test_what_is_not_a_number_shows(dim: int) -> None:
+    """Also through a ReLU: training stops where a loss is not finite."""
+    table = np.ones((2, dim), np.float32)
+    table[1] = np.nan
+    every, weight = np.array([0, 1], ROW), np.ones(2, np.float32)
+    out = np.zeros((5, dim), np.float32)
+    sums(table, every, every, weight, 0, 2, 0, out)
+    assert np.isnan(out).all()
