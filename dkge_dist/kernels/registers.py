@@ -16,6 +16,9 @@ LANES = 16
 WIDTHS = (LANES, 8, 4, 1)
 """Numbers of the registers of a loop after the other; the first one takes two at a time."""
 
+NARROW = ((LANES, 1), (4, 1), (1, 1))
+"""(numbers of a register, registers of a strip) of the loops over strips that follow the widest."""
+
 F32, I32, I64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
 
 
@@ -84,14 +87,48 @@ def arrays_of(context: Any, builder: Any, kinds: Sequence[Any], values: Sequence
 
 
 def require_vectors(arrays: Sequence[Any]) -> None:
-    """Refuse to compile for anything else."""
+    """Refuse to compile for anything but vectors of float32."""
     for kind in arrays:
-        if not (
-            isinstance(kind, types.Array) and kind.ndim == 1 and kind.layout == "C" and kind.dtype == types.float32
-        ):
-            raise TypingError(f"expected a contiguous vector of float32, not {kind}")
+        require(kind, 1, types.float32)
+
+
+def require(kind: Any, dimensions: int, dtype: Any) -> None:
+    """Refuse to compile for anything but such an array."""
+    if not (isinstance(kind, types.Array) and kind.ndim == dimensions and kind.layout == "C" and kind.dtype == dtype):
+        raise TypingError(f"expected a contiguous array of {dtype} in {dimensions} dimensions, not {kind}")
 
 
 def larger(builder: Any, one: Any, other: Any) -> Any:
     """The larger number of each lane; of `one`, what is no number."""
     return builder.select(builder.fcmp_ordered(">", other, one), other, one)
+
+
+def each_strip(builder: Any, dim: Any, body: Callable[[list[Any], int], None], widest: int = 4) -> None:
+    """`body(where each register begins, numbers of a register)` for strips that together are `dim` numbers wide.
+
+    They are `widest` registers wide first, then one, then less.
+    """
+    begin = I64(0)
+    for lanes, registers in ((LANES, widest), *NARROW):
+        end = builder.and_(dim, I64(-lanes * registers))
+        with cgutils.for_range_slice(builder, begin, end, I64(lanes * registers)) as (at, _):
+            body([builder.add(at, I64(number * lanes)) for number in range(registers)], lanes)
+        begin = end
+
+
+def zeros(lanes: int) -> Any:
+    """A register of zeros."""
+    return ir.Constant(register_type(lanes), [0.0] * lanes if lanes > 1 else 0.0)
+
+
+def sums_of(builder: Any, lanes: int, count: int) -> list[Any]:
+    """So many registers of zeros, to be added to."""
+    made = [cgutils.alloca_once(builder, register_type(lanes)) for _ in range(count)]
+    for one in made:
+        builder.store(zeros(lanes), one)
+    return made
+
+
+def number_at(builder: Any, data: Any, at: Any, lanes: int) -> Any:
+    """One number, in all lanes."""
+    return in_all_lanes(builder, builder.load(builder.gep(data, [at])), lanes)

@@ -14,54 +14,24 @@ from typing import Any
 
 import numba
 import numpy as np
-from llvmlite import ir
 from numba.core import cgutils, types
-from numba.core.errors import TypingError
 from numba.extending import intrinsic
 
 from dkge_dist.kernels.registers import (
     I64,
-    LANES,
     arrays_of,
     called,
-    in_all_lanes,
+    each_strip,
     larger,
     load,
-    register_type,
+    number_at,
+    require,
     require_vectors,
     store,
+    sums_of,
+    zeros,
 )
 from dkge_dist.types import Array
-
-STRIPS = ((LANES, 4), (LANES, 1), (4, 1), (1, 1))
-"""(numbers of a register, registers of a strip) of one loop over strips after the other."""
-
-
-def _each_strip(builder: Any, dim: Any, body: Callable[[list[Any], int], None]) -> None:
-    """`body(where each register begins, numbers of a register)` for strips that together are `dim` numbers wide."""
-    begin = I64(0)
-    for lanes, registers in STRIPS:
-        end = builder.and_(dim, I64(-lanes * registers))
-        with cgutils.for_range_slice(builder, begin, end, I64(lanes * registers)) as (at, _):
-            body([builder.add(at, I64(number * lanes)) for number in range(registers)], lanes)
-        begin = end
-
-
-def _zero(lanes: int) -> Any:
-    return ir.Constant(register_type(lanes), [0.0] * lanes if lanes > 1 else 0.0)
-
-
-def _sums(builder: Any, lanes: int, count: int) -> list[Any]:
-    """So many registers of zeros, to be added to."""
-    made = [cgutils.alloca_once(builder, register_type(lanes)) for _ in range(count)]
-    for one in made:
-        builder.store(_zero(lanes), one)
-    return made
-
-
-def _number_at(builder: Any, data: Any, at: Any, lanes: int) -> Any:
-    """One number, in all lanes."""
-    return in_all_lanes(builder, builder.load(builder.gep(data, [at])), lanes)
 
 
 def _generate_sum_rows(relu: bool) -> Callable[..., Any]:
@@ -76,23 +46,23 @@ def _generate_sum_rows(relu: bool) -> Callable[..., Any]:
         first, last, offset = values[5:]
 
         def body(places: list[Any], lanes: int) -> None:
-            sums = _sums(builder, lanes, len(places))
+            sums = sums_of(builder, lanes, len(places))
             with cgutils.for_range_slice(builder, first, last, I64(1)) as (entry, _):
                 row = entry
                 for column in columns:
                     if column is not None:
                         row = builder.sext(builder.load(builder.gep(column, [row])), I64)
                 begin = builder.mul(builder.sub(row, offset), dim)
-                scale = None if weight is None else _number_at(builder, weight, entry, lanes)
+                scale = None if weight is None else number_at(builder, weight, entry, lanes)
                 for place, total in zip(places, sums, strict=True):
                     some, before = load(builder, rows, builder.add(begin, place), lanes), builder.load(total)
                     term = [some, before] if scale is None else [scale, some, before]
                     builder.store(builder.fadd(*term) if scale is None else called(builder, "fma", term), total)
             for place, total in zip(places, sums, strict=True):
                 whole = builder.load(total)
-                store(builder, larger(builder, whole, _zero(lanes)) if relu else whole, out, place)
+                store(builder, larger(builder, whole, zeros(lanes)) if relu else whole, out, place)
 
-        _each_strip(builder, dim, body)
+        each_strip(builder, dim, body)
         return context.get_dummy_value()
 
     return generate
@@ -103,18 +73,13 @@ def _typed_sum_rows(generate: Callable[..., Any]) -> Any:
         typing: Any, out: Any, rows: Any, index: Any, via: Any, weight: Any, first: Any, last: Any, offset: Any
     ) -> Any:
         require_vectors([out] if weight is types.none else [out, weight])
-        _require(rows, 2, types.float32)
+        require(rows, 2, types.float32)
         for column in (index, via):
             if column is not types.none:
-                _require(column, 1, types.int32)
+                require(column, 1, types.int32)
         return types.void(out, rows, index, via, weight, types.int64, types.int64, types.int64), generate
 
     return intrinsic(typed)
-
-
-def _require(kind: Any, dimensions: int, dtype: Any) -> None:
-    if not (isinstance(kind, types.Array) and kind.ndim == dimensions and kind.layout == "C" and kind.dtype == dtype):
-        raise TypingError(f"expected a contiguous array of {dtype} in {dimensions} dimensions, not {kind}")
 
 
 @intrinsic
@@ -122,7 +87,7 @@ def _slopes_of_attention(
     typing: Any, hidden: Any, count: Any, begin: Any, by_sum: Any, by_score: Any, grad: Any, query: Any, by_query: Any
 ) -> Any:
     require_vectors((by_sum, by_score, grad, query, by_query))
-    _require(hidden, 2, types.float32)
+    require(hidden, 2, types.float32)
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         rows, count, begin, *vectors = values
@@ -132,11 +97,11 @@ def _slopes_of_attention(
         _, dim = arrays_of(context, builder, signature.args[5:6], vectors[2:3])
 
         def body(places: list[Any], lanes: int) -> None:
-            zero, sums = _zero(lanes), _sums(builder, lanes, len(places))
+            zero, sums = zeros(lanes), sums_of(builder, lanes, len(places))
             of_grad, of_query = ([load(builder, data, place, lanes) for place in places] for data in (grad, query))
             with cgutils.for_range_slice(builder, I64(0), count, I64(1)) as (number, _):
-                share = _number_at(builder, by_sum, builder.add(begin, number), lanes)
-                slope = _number_at(builder, by_score, number, lanes)
+                share = number_at(builder, by_sum, builder.add(begin, number), lanes)
+                slope = number_at(builder, by_score, number, lanes)
                 row = builder.mul(number, dim)
                 for place, total, g, q in zip(places, sums, of_grad, of_query, strict=True):
                     here = builder.add(row, place)
@@ -147,7 +112,7 @@ def _slopes_of_attention(
             for place, total in zip(places, sums, strict=True):
                 store(builder, builder.load(total), by_query, place)
 
-        _each_strip(builder, dim, body)
+        each_strip(builder, dim, body)
         return context.get_dummy_value()
 
     whole = types.int64

@@ -20,7 +20,8 @@ from dkge_dist.kernels.codes import ALL, NO_ERROR_KNOWN, NONE_BELOW, groups_of, 
 from dkge_dist.kernels.exponentials import exponentials
 from dkge_dist.kernels.jit import as_readonly, kernel, parallel_kernel, prange, subkernel
 from dkge_dist.kernels.ranks import TILE
-from dkge_dist.kernels.vectors import GROUP, add_slope, add_slopes, distance, dot, largest, total
+from dkge_dist.kernels.slopes import GROUP, slopes_of_group, slopes_of_one
+from dkge_dist.kernels.vectors import distance, dot, largest, total
 from dkge_dist.types import Array
 
 CHUNKS = 8
@@ -60,7 +61,8 @@ def _encode(vector_D, low, per_unit, codes):  # type: ignore[no-untyped-def]
 
 
 @parallel_kernel
-def _encode_candidates(candidate_ND, low, per_unit, tiles_TGW):  # type: ignore[no-untyped-def]
+def _encode_candidates(candidate_ND, logq_N, least_logq, low, per_unit, tiles_TGW):  # type: ignore[no-untyped-def]
+    """Fill the tiles. Who counts more than the least may be farther away by as much, which is added to its error."""
     count, groups = candidate_ND.shape[0], tiles_TGW.shape[1] - 1
     for tile in prange(tiles_TGW.shape[0]):
         words = np.zeros(groups, np.uint64)
@@ -69,6 +71,7 @@ def _encode_candidates(candidate_ND, low, per_unit, tiles_TGW):  # type: ignore[
             error = np.float32(np.inf)
             if n < count:
                 error = _encode(candidate_ND[n], low, per_unit, words.view(np.uint8))
+                error += max(logq_N[n] - least_logq, np.float32(0)) * per_unit
             for g in range(groups):
                 tiles_TGW[tile, g, t] = words[g]
             # Of what is not finite nothing is known: it is always compared exactly, and shows in the loss.
@@ -77,9 +80,9 @@ def _encode_candidates(candidate_ND, low, per_unit, tiles_TGW):  # type: ignore[
 
 
 @subkernel
-def _reach(nearest, farthest_logq, log_negligible, per_unit, error):  # type: ignore[no-untyped-def]
-    """The distance by codes from which on a candidate is negligible beside a logit of `nearest`."""
-    reach = (farthest_logq - nearest - log_negligible) * per_unit + error
+def _reach(nearest, least_logq, log_negligible, per_unit, error):  # type: ignore[no-untyped-def]
+    """The distance by codes from which on a candidate that counts least is negligible beside a logit of `nearest`."""
+    reach = (least_logq - nearest - log_negligible) * per_unit + error
     if not reach < np.float32(ALL):
         return np.int64(ALL)
     return np.int64(max(np.ceil(reach), np.float32(NONE_BELOW)))
@@ -98,14 +101,11 @@ def _go_back(query_QD, candidate_ND, first, last, near, by_query_QD, by_candidat
         for k in range(GROUP):
             for i in range(kept_4[k]):
                 slope_4N[k, near_4N[k, i]] = weight_4N[k, i]
-        group, by_group = query_QD[first:last], by_query_QD[first:last]
-        for n in range(count):
-            add_slopes(group, candidate_ND[n], slope_4N, n, by_group, by_candidate_ND[n])
+        slopes_of_group(query_QD[first:last], candidate_ND, slope_4N, by_query_QD[first:last], by_candidate_ND)
         return
     for q in range(first, last):
-        for i in range(kept_4[q - first]):
-            n, weight = near_4N[q - first, i], weight_4N[q - first, i]
-            add_slope(query_QD[q], candidate_ND[n], weight, by_query_QD[q], by_candidate_ND[n])
+        near_N, weight_N, kept = near_4N[q - first], weight_4N[q - first], kept_4[q - first]
+        slopes_of_one(query_QD[q], candidate_ND, near_N, weight_N, kept, by_query_QD[q], by_candidate_ND)
 
 
 @parallel_kernel
@@ -120,6 +120,7 @@ def _softmax(  # type: ignore[no-untyped-def]
     own_Q,
     known_QN,
     logq_N,
+    least_logq,
     margin,
     negligible,
     out,
@@ -128,7 +129,7 @@ def _softmax(  # type: ignore[no-untyped-def]
     queries, count = known_QN.shape
     groups = tiles_TGW.shape[1] - 1
     share = (queries + CHUNKS - 1) // CHUNKS
-    log_negligible, most_logq = np.log(negligible), largest(logq_N)
+    log_negligible = np.log(negligible)
     for chunk in prange(CHUNKS):
         parts_CND[chunk, :] = 0  # `parts_CND[chunk] = 0` would make numba take 0 for `parts_CND[chunk]` below
         kept_4, near_4N = np.zeros(GROUP, np.int64), np.empty((GROUP, count), np.int32)
@@ -142,7 +143,7 @@ def _softmax(  # type: ignore[no-untyped-def]
             # The weights of others beside a denied positive are those among themselves.
             nearest = -own_Q[q] if denied_Q[q] else max(true, -own_Q[q])
             error = _encode(query_QD[q], low, per_unit, words[0].view(np.uint8))
-            limit = _reach(nearest, most_logq, log_negligible, per_unit, error)
+            limit = _reach(nearest, least_logq, log_negligible, per_unit, error)
             found = 0
             for tile in range(tiles_TGW.shape[0]):
                 rows, _ = rows_within(tiles_TGW, tile, words, 0, limit, NONE_BELOW)
@@ -213,14 +214,15 @@ def softmax_l1(
     width = WIDTH * float(np.sqrt(_dot(numbers, numbers) / max(numbers.shape[0], 1))) or 1.0
     low, per_unit = np.float32(-width), np.float32(255 / (2 * width))
     tiles = np.empty((tiles_of(count), groups_of(dim) + 1, TILE), np.uint64)
-    _encode_candidates(candidate, low, per_unit, tiles)
+    least_logq = np.float32(np.min(logq, where=np.isfinite(logq), initial=np.inf))
+    _encode_candidates(candidate, logq, least_logq, low, per_unit, tiles)
     loss, by_positive, by_own = (np.empty(query.shape[0], np.float32) for _ in range(3))
     by_query, by_candidate = np.empty(query.shape, np.float32), np.empty((CHUNKS, count, dim), np.float32)
     out = SoftmaxLoss(loss, by_positive, by_own, by_query, by_candidate)
     denied, known = as_readonly(denied_Q), as_readonly(known_QN)
     _softmax(
-        query, candidate, as_readonly(tiles), low, per_unit, positive, denied, own, known, logq, np.float32(margin),
-        np.float32(negligible), out,
+        query, candidate, as_readonly(tiles), low, per_unit, positive, denied, own, known, logq, least_logq,
+        np.float32(margin), np.float32(negligible), out,
     )  # fmt: skip
     return out
 

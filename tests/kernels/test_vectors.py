@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dkge_dist.kernels.jit import kernel
-from dkge_dist.kernels.vectors import add_scaled, add_slope, distance, dot, largest, total, translated_distance
+from dkge_dist.kernels.vectors import distance, dot, largest, total, translated_distance
 
 sizes = st.integers(0, 200)
 seeds = st.integers(0, 2**32 - 1)
@@ -24,13 +24,6 @@ def reduce(x, y, z, out):  # type: ignore[no-untyped-def]
     out[3], out[4] = total(x), largest(x)
 
 
-@kernel
-def add(query, candidate, weight, scaled, by_query, by_candidate):  # type: ignore[no-untyped-def]
-    """All additions."""
-    add_scaled(scaled, weight, query)
-    add_slope(query, candidate, weight, by_query, by_candidate)
-
-
 @given(sizes, seeds)
 def test_sums_equal_those_in_64_bits(size: int, seed: int) -> None:
     x, y, z = np.random.default_rng(seed).normal(size=(3, size)).astype(np.float32)
@@ -40,20 +33,6 @@ def test_sums_equal_those_in_64_bits(size: int, seed: int) -> None:
     expected = [a @ b, np.abs(a - b).sum(), np.abs(a + b - c).sum(), a.sum(), max(x, default=-np.inf)]
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
     assert found[4] == max(x, default=-np.inf)
-
-
-@given(sizes, seeds)
-def test_additions_equal_those_of_whole_arrays(size: int, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    x, y, scaled, by_x, by_y = rng.normal(size=(5, size)).astype(np.float32)
-    y[rng.random(size) < 0.2] = 0
-    x[rng.random(size) < 0.2] = 0
-    weight = np.float32(rng.normal())
-    slope = np.where(x > y, weight, -weight)
-    expected = [scaled + weight * x, by_x - slope, by_y + slope]
-    add(x, y, weight, scaled, by_x, by_y)
-    for found, wanted in zip((scaled, by_x, by_y), expected, strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
 
 
 @given(st.integers(1, 120), seeds)
