@@ -6,6 +6,7 @@ A symmetric table over evidence pairs. `support[r, path]` are its rows whose fir
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -40,6 +41,18 @@ class PathCounts:
         first[1:] = (train.head[1:] != train.head[:-1]) | (train.tail[1:] != train.tail[:-1])
         table = _count(topology, train.head[first], train.tail[first], length, bits)
         return PathCounts(length, bits, *table)
+
+    def to_arrays(self) -> dict[str, Array]:
+        """As a model version keeps them."""
+        length = np.array([self.length], np.int64)
+        return {"length": length, "left": self.left, "right": self.right, "count": self.count}
+
+    @staticmethod
+    def from_arrays(arrays: Mapping[str, Array], length: int, relations: int) -> PathCounts | None:
+        """Counts that were kept; None if they are those of other paths."""
+        if arrays["length"].tolist() != [length]:
+            return None
+        return PathCounts(length, path_bits(length, relations), arrays["left"], arrays["right"], arrays["count"])
 
     def after(self, before: Topology, now: Topology, change: Change, relations: int) -> tuple[PathCounts, Array]:
         """The counts after `change`, and the paths whose set of partners changed, at a cost that follows the change."""

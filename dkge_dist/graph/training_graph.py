@@ -5,6 +5,7 @@ Built here and nowhere else. Arrays alone can be shared between the workers of a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,13 +32,24 @@ class TrainingGraph:
     sampling: Sampling
 
     @staticmethod
-    def of(snapshot: Snapshot, digests: tuple[Array, Array], sampling: Sampling, path_length: int) -> TrainingGraph:
-        """Of a snapshot. `digests` may cover labels that came later: their rows have no triples."""
+    def of(
+        snapshot: Snapshot,
+        digests: tuple[Array, Array],
+        sampling: Sampling,
+        path_length: int,
+        kept_paths: Mapping[str, Array] | None = None,
+    ) -> TrainingGraph:
+        """Of a snapshot. `digests` may cover labels that came later: their rows have no triples.
+
+        `kept_paths` are its counts of relation paths, if they are known.
+        """
         train = snapshot.triples(Split.TRAIN)
         if not train.count:
             raise DkgeError("the snapshot has no train triples to learn from")
         topology = Topology.of(train, digests[0].shape[0])
-        paths = PathCounts.of(topology, train, digests[1].shape[0], path_length)
+        relations = digests[1].shape[0]
+        paths = PathCounts.from_arrays(kept_paths, path_length, relations) if kept_paths is not None else None
+        paths = paths or PathCounts.of(topology, train, relations, path_length)
         return TrainingGraph._at(snapshot, topology, paths, digests, sampling)
 
     @staticmethod

@@ -25,7 +25,7 @@ from dkge_dist.jobs.published import PublishedModel
 from dkge_dist.jobs.report import Report, seconds_since
 from dkge_dist.jobs.takeover import Rival
 from dkge_dist.jobs.train import TrainRequest, trained
-from dkge_dist.jobs.update import SnapshotChange, load_change, updated
+from dkge_dist.jobs.update import SnapshotChange, kept_paths, load_change, updated
 from dkge_dist.runtime import Monitor, Runtime
 from dkge_dist.store.ingest import Ingested, IngestOptions
 from dkge_dist.store.manifest import ModelManifest, SnapshotManifest
@@ -204,6 +204,7 @@ class _Night:
             self.snapshot,
             self.ingested.diff,
             (self.names[0].digests, self.names[1].digests),
+            kept_paths(self.store, start),
         )
 
     def _evaluate(self, done: PublishedModel) -> dict[str, Report]:

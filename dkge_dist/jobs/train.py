@@ -160,6 +160,7 @@ def trained(store: Store, runtime: Runtime, request: TrainRequest, monitor: Moni
                 result.progress.history,
                 to_arrays(evidence) if evidence is not None else None,
                 {**ranked.to_arrays(), **calibration} if ranked is not None else None,
+                paths=graph.paths.to_arrays(),
             )
             with store.storage.staging() as staging:
                 tables = (

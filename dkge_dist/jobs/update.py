@@ -69,7 +69,8 @@ COSTS = (
 class SnapshotChange:
     """A model, the snapshot it was learnt from, the one it is brought to, and the change between them.
 
-    `current` is the version of the model that this one replaces; `digests` are those of all labels known now.
+    `current` is the version of the model that this one replaces; `digests` are those of all labels known now; `paths`
+    is what the model keeps of the relation paths of its snapshot.
     """
 
     parent: ModelManifest
@@ -80,6 +81,7 @@ class SnapshotChange:
     target: Snapshot
     diff: Diff
     digests: tuple[Array, Array]
+    paths: dict[str, Array] | None
 
 
 def load_change(store: Store, parent: ModelManifest, target: SnapshotManifest) -> SnapshotChange:
@@ -96,7 +98,13 @@ def load_change(store: Store, parent: ModelManifest, target: SnapshotManifest) -
         store.snapshot(target, head),
         store.diff(base, target),
         (names[0].digests, names[1].digests),
+        kept_paths(store, parent),
     )
+
+
+def kept_paths(store: Store, model: ModelManifest) -> dict[str, Array] | None:
+    """The counts of relation paths that a model keeps; versions of older programs keep none."""
+    return load_arrays(store, model.model.paths) if model.model.paths is not None else None
 
 
 def update(
@@ -148,7 +156,7 @@ class Night:
         train = change.target.triples(Split.TRAIN)
         if not train.count:
             raise DkgeError(f"snapshot {change.target_manifest.snapshot.name!r} has no train triples")
-        before = training_graph(change.base, change.digests, settings)
+        before = training_graph(change.base, change.digests, settings, change.paths)
         by_relation = RelationIndex(train, before.relation_rows)
         # Materialised now: these follow the graph, the plan follows the change.
         _ = change.target.triples(Split.VALID), change.target.alive_entities, change.target.alive_relations
@@ -234,6 +242,7 @@ def updated(
                 to_arrays(evidence) if evidence is not None else None,
                 {**ranked.to_arrays(), **kept_calibration(store, change.parent.model)} if ranked is not None else None,
                 baseline,
+                night.graph.paths.to_arrays(),
             )
             entry = save_update(staging, change.parent, change.target_manifest.version, rows, deltas, metadata)
             published = publish_model(store, entry, seconds_since(began), change.current)

@@ -136,7 +136,8 @@ class ModelEntry(Entry):
 
     `snapshot` and `parent` are version numbers: of the snapshot, and of the model that this one was updated from.
     `evidence` holds its weights and counts, None where it was learnt without. `validation` holds the rank of every
-    validation triple of a sample. `updates` counts the updates since the tables were last written in full.
+    validation triple of a sample, `paths` the counts of relation paths of the snapshot, so that nobody has to count the
+    whole graph again. `updates` counts the updates since the tables were last written in full.
     """
 
     snapshot: Count
@@ -150,6 +151,7 @@ class ModelEntry(Entry):
     facts: dict[str, Any]
     evidence: PartEntry | None = None
     validation: PartEntry | None = None
+    paths: PartEntry | None = None
     baseline: BaselineEntry | None = None
     updates: Count = 0
 

@@ -41,7 +41,8 @@ COMPACT_FROM_ROWS = 1024
 class ModelMetadata:
     """What comes with a model: settings, validation metrics, facts of the run, metrics by epoch.
 
-    As arrays: evidence, and the ranks of validation triples. `baseline`: the training that an update is compared with.
+    As arrays: evidence, the ranks of validation triples, and counts of relation paths. `baseline`: the training that an
+    update is compared with.
     """
 
     settings: dict[str, Any]
@@ -51,6 +52,7 @@ class ModelMetadata:
     evidence: dict[str, Array] | None = None
     validation: dict[str, Array] | None = None
     baseline: BaselineEntry | None = None
+    paths: dict[str, Array] | None = None
 
 
 def save_small(staging: Staging, values: Mapping[Field, Array]) -> Tables:
@@ -71,6 +73,7 @@ def save_model(
         dense=_save_arrays(staging, dense),
         evidence=_save_optional(staging, about.evidence),
         validation=_save_optional(staging, about.validation),
+        paths=_save_optional(staging, about.paths),
         history=_save_history(staging, about.history),
         metrics=about.metrics,
         facts=about.facts,
@@ -111,6 +114,7 @@ def save_update(
         dense=parent.model.dense,
         evidence=_save_optional(staging, about.evidence),
         validation=_save_optional(staging, about.validation),
+        paths=_save_optional(staging, about.paths),
         baseline=about.baseline,
         history=_save_history(staging, about.history),
         metrics=about.metrics,
@@ -218,7 +222,7 @@ def _stands_on(entry: ModelEntry) -> list[int | None]:
 
 
 def load_arrays(store: Store, part: PartEntry) -> dict[str, Array]:
-    """Arrays by name: dense parameters, evidence, or ranks of validation triples."""
+    """Arrays by name: dense parameters, evidence, ranks of validation triples, or counts of relation paths."""
     path, data = open_part(store.storage, part.part)
     try:
         tensors: dict[str, Array] = safetensors.numpy.load(data.tobytes())
@@ -243,7 +247,7 @@ def check_model(store: Store, entry: ModelEntry) -> list[str]:
                 base = table.model_copy(update={"rows": CodeIndex(store.storage, table).rows, "deltas": []})
                 problems += check_codes(store.storage, table, blocks(store.storage, base))
     compared = entry.baseline.validation if entry.baseline is not None else None
-    for part in (entry.dense, entry.evidence, entry.validation, compared):
+    for part in (entry.dense, entry.evidence, entry.validation, entry.paths, compared):
         if part is not None:
             load_arrays(store, part)
     return problems

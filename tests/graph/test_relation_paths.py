@@ -110,3 +110,13 @@ def test_relations_with_a_path_are_itself_and_its_partners() -> None:
     path = (0 + 1) | ((1 + 1) << counts.bits)
     assert counts.relations_with(np.array([path])).tolist() == [2]
     assert counts.relations_with(np.array([3 + 1])).tolist() == [3]
+
+
+@given(small, st.integers(1, 4))
+def test_kept_counts_are_read_as_they_were(graph: RandomGraph, length: int) -> None:
+    _, counts = count(graph.triples, graph.rows, graph.relations, length)
+    kept = counts.to_arrays()
+    again = PathCounts.from_arrays(kept, length, graph.relations)
+    assert again is not None and as_counter(again) == as_counter(counts)
+    assert again.bits == counts.bits
+    assert PathCounts.from_arrays(kept, length % 4 + 1, graph.relations) is None

@@ -22,6 +22,7 @@ from dkge_dist.jobs.evidence import open_evidence, walk_limits
 from dkge_dist.jobs.graphs import training_graph
 from dkge_dist.jobs.opened import open_embedding, open_model
 from dkge_dist.runtime import LocalRuntime
+from dkge_dist.store.models import load_arrays, publish_model
 from dkge_dist.store.store import Store
 from dkge_dist.types import ROW, DkgeError, Split, Triples, UsageError
 from tests.jobs.building import (
@@ -42,6 +43,36 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def store(request: pytest.FixtureRequest, trained: Callable[[str], Path], tmp_path: Path) -> Path:
     """A trained store."""
     return Path(shutil.copytree(trained(request.param), tmp_path / "store"))
+
+
+def test_kept_counts_of_paths_are_those_of_the_snapshot(store: Path, tmp_path: Path) -> None:
+    """The graph is not counted again, and a model without them, as older programs wrote it, learns to the same bits."""
+    for night in (1, 2):
+        ingest_night(tmp_path / f"n{night}.changes", store, ADDED if night == 1 else [], some_train(store, 3 * night))
+        older = Path(shutil.copytree(store, tmp_path / f"older{night}"))
+        forget_paths(older)
+        versions = [dkge_dist.update(some)["version"] for some in (store, older)]
+        assert_same_bits(vectors_of(store, versions[0]), vectors_of(older, versions[1]))
+        opened = Store.open(store)
+        model = opened.find_model()
+        names = opened.dictionaries(model)
+        graph = training_graph(
+            opened.snapshot(opened.snapshot_manifest(model.model.snapshot)),
+            (names[0].digests, names[1].digests),
+            settings_of_model(model.model.settings),
+        )
+        assert model.model.paths is not None
+        kept, counted = load_arrays(opened, model.model.paths), graph.paths.to_arrays()
+        assert kept.keys() == counted.keys()
+        assert all(np.array_equal(kept[name], counted[name]) for name in kept)
+
+
+def forget_paths(store: Path) -> None:
+    """Make the current model one that keeps no counts of paths."""
+    opened = Store.open(store)
+    model = opened.find_model()
+    entry = model.model.model_copy(update={"paths": None})
+    publish_model(opened, entry, 0.0, model.version)
 
 
 def test_only_the_write_set_is_written_and_o_star_is_fresh(store: Path, tmp_path: Path) -> None:
