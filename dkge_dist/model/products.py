@@ -12,6 +12,10 @@ from torch import Tensor
 
 Products = Literal["auto", "float32", "bfloat16"]
 
+STEPS = 32
+LEAST_STEP = 64
+"""Rows are rounded up to a multiple of a 32nd of the next power of two, and of 64: a few in a hundred more."""
+
 
 def by_bfloat16(products: Products, device: torch.device) -> bool:
     """Whether a training on `device` multiplies in bfloat16; `auto`: where a processor has instructions for it."""
@@ -32,13 +36,27 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, rows_UD: Tensor, weight_DD: Tensor) -> Tensor:
-        rows, weight = rows_UD.bfloat16(), weight_DD.bfloat16()
+        rows, weight = _rounded(rows_UD), weight_DD.bfloat16()
         ctx.save_for_backward(rows, weight)
         # A factor whose columns lie in a row each is multiplied in half the time.
-        return (rows @ weight.T.contiguous().T).float()
+        return (rows @ weight.T.contiguous().T)[: rows_UD.shape[0]].float()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
         rows, weight = ctx.saved_tensors
-        grad = grads[0].bfloat16()
-        return (grad @ weight.T).float(), (rows.T @ grad).float()
+        grad = _rounded(grads[0])
+        return (grad @ weight.T)[: grads[0].shape[0]].float(), (rows.T @ grad).float()
+
+
+def _rounded(values_UD: Tensor) -> Tensor:
+    """As bfloat16, with rows of zeros up to a round number of them.
+
+    Hardly two batches have as many rows, and oneDNN compiles a product anew for every shape: that takes as long as the
+    product of a small batch itself.
+    """
+    count, dim = values_UD.shape
+    step = max(LEAST_STEP, (1 << count.bit_length()) // STEPS)
+    out = values_UD.new_empty(-(-count // step) * step, dim, dtype=torch.bfloat16)
+    out[:count] = values_UD
+    out[count:] = 0
+    return out
