@@ -145,11 +145,13 @@ def clear(
     that is at work for longer has it refused. What is being trained is kept, however old; a training that was not
     resumed within the grace period goes.
     """
+    before = clock() - grace_seconds
+    _refuse_short_grace(store, before, grace_seconds)
+    # Read after that: a writer that was at work for longer, and is not any more, has published by now. Parts of those
+    # that publish later are young.
     head = store.head()
     if head is None:
         raise StoreError(f"{store}: holds no version")
-    before = clock() - grace_seconds
-    _refuse_short_grace(store, before, grace_seconds)
     # A dry run writes nothing, not even a lease.
     with nullcontext() if dry_run else store.storage.lease("gc"):
         abandoned, at_work = _trainings(store, before)

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.usefixtures("one_thread"), pytest.mark.timeout(600)]
 
 SMALL = ["model.dim=7", "context.cap=5", "train.batch_size=40", "train.negatives=16", "train.patience=0", "threads=1"]
 LONG = [*SMALL, "train.max_epochs=80", "train.eval_every=40"]
-SHORT = [*SMALL, "train.max_epochs=3", "train.eval_every=1"]
+SHORT = [*SMALL, "train.max_epochs=3", "train.eval_every=1", "train.products=float32"]
 TRIPLES = 400
 
 

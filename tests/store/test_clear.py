@@ -18,7 +18,17 @@ from dkge_dist.store.history import clear
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
 from dkge_dist.types import UsageError
-from tests.graphs import LEARN, assert_same_vectors, assert_sound, dense, everything, listing, vectors, write_tsv
+from tests.graphs import (
+    LEARN,
+    assert_same_vectors,
+    assert_sound,
+    dense,
+    everything,
+    listing,
+    vectors,
+    write_changes,
+    write_tsv,
+)
 from tests.store.nights import current, night, numbers
 
 DAY = 86400.0
@@ -206,6 +216,24 @@ class TestClear:
             with pytest.raises(StoreError, match="longer than the grace period of 24 hours"):
                 clear(opened, 1, DAY, dry_run=False, clock=lambda: time.time() + 2 * DAY)
         assert api.gc(store, keep=1, grace_hours=0)["parts"] > 0
+
+    def test_a_writer_that_ends_while_cleaning_looks_around_keeps_its_parts(
+        self, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It was at work for longer than the grace period, so that nothing of it is young."""
+        opened = Store.open(store)
+        looks = opened.storage.staging_since
+
+        def ends() -> float | None:
+            api.ingest(store, write_changes(tmp_path / "late.changes", [("a", "late", "one")]))
+            age = time.time() - 2 * DAY
+            for path in store.rglob("*"):
+                os.utime(path, (age, age))
+            return looks()
+
+        monkeypatch.setattr(opened.storage, "staging_since", ends)
+        clear(opened, 9, DAY, dry_run=False)
+        assert_sound(store)
 
     def test_young_parts_of_cleared_versions_go_later(self, store: Path) -> None:
         first = api.gc(store, keep=1, grace_hours=24)
