@@ -2,7 +2,8 @@
 
 A loop that adds one row after the other to a row in memory reads and writes that row each time. Here a strip of it,
 four registers wide, stays where it is until all rows were added; then comes the next strip. Rows are added in their
-order, each product exactly. Where nothing is compiled, twins in numpy do the same.
+order, their products rounded: then both vertices of a context of two are equal to the bit, and where slopes of equal
+rows cancel out nothing is left, which Adagrad would blow up. Where nothing is compiled, twins in numpy do the same.
 
 All arrays are contiguous: numbers are float32, and those of rows int32.
 """
@@ -55,9 +56,9 @@ def _generate_sum_rows(relu: bool) -> Callable[..., Any]:
                 begin = builder.mul(builder.sub(row, offset), dim)
                 scale = None if weight is None else number_at(builder, weight, entry, lanes)
                 for place, total in zip(places, sums, strict=True):
-                    some, before = load(builder, rows, builder.add(begin, place), lanes), builder.load(total)
-                    term = [some, before] if scale is None else [scale, some, before]
-                    builder.store(builder.fadd(*term) if scale is None else called(builder, "fma", term), total)
+                    some = load(builder, rows, builder.add(begin, place), lanes)
+                    term = some if scale is None else builder.fmul(scale, some)
+                    builder.store(builder.fadd(builder.load(total), term), total)
             for place, total in zip(places, sums, strict=True):
                 whole = builder.load(total)
                 store(builder, larger(builder, whole, zeros(lanes)) if relu else whole, out, place)
@@ -106,7 +107,7 @@ def _slopes_of_attention(
                 for place, total, g, q in zip(places, sums, of_grad, of_query, strict=True):
                     here = builder.add(row, place)
                     some = load(builder, rows, here, lanes)
-                    builder.store(called(builder, "fma", [slope, some, builder.load(total)]), total)
+                    builder.store(builder.fadd(builder.load(total), builder.fmul(slope, some)), total)
                     back = called(builder, "fma", [slope, q, builder.fmul(share, g)])
                     store(builder, builder.select(builder.fcmp_ordered(">", some, zero), back, zero), rows, here)
             for place, total in zip(places, sums, strict=True):

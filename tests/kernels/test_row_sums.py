@@ -73,3 +73,14 @@ def test_what_is_not_a_number_shows(dim: int) -> None:
     out = np.zeros((5, dim), np.float32)
     sums(table, every, every, weight, 0, 2, 0, out)
     assert np.isnan(out).all()
+
+
+@given(dims, seeds)
+def test_slopes_that_cancel_out_leave_nothing(dim: int, seed: int) -> None:
+    """Of two equal rows, as in every context of two vertices."""
+    rng = np.random.default_rng(seed)
+    hidden = np.repeat(np.maximum(rng.normal(size=(1, dim)), 0), 2, axis=0).astype(np.float32)
+    slope = np.float32(rng.normal())
+    grad, query, by_query = (rng.normal(size=dim).astype(np.float32) for _ in range(3))
+    slopes(hidden, 2, 0, np.full(2, 0.5, np.float32), np.array([slope, -slope]), grad, query, by_query)
+    assert not by_query.any()
