@@ -98,7 +98,7 @@ def test_update_that_loses_a_shard_leaves_the_store_as_it_was(tmp_path: Path, no
     assert api.update(store, shards=2)["version"] == Store.open(store).head().version  # type: ignore[union-attr]
 
 
-LONG_NIGHT = ["online.max_epochs=1000000", "online.patience=0"]
+LONG_NIGHT = ["online.epochs_over=affected", "online.max_epochs=1000000", "online.patience=0"]
 
 
 @pytest.mark.slow
