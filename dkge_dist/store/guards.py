@@ -74,11 +74,12 @@ def possible_header(draft: Draft) -> list[str] | None:
     triples = draft.encoded.splits[Split.TRAIN]
     if draft.source.format not in ("tsv", "csv") or triples.count < HEADER_MINIMUM:
         return None
-    ends = np.concatenate([triples.head, triples.tail])
-    once = [(ends == triples.head[0]).sum(), (triples.relation == triples.relation[0]).sum()]
-    if [*once, (ends == triples.tail[0]).sum()] != [1, 1, 1]:
-        return None
     uses = np.bincount(triples.relation)
+    if uses[triples.relation[0]] != 1:
+        return None
+    ends = np.concatenate([triples.head, triples.tail])
+    if any(np.count_nonzero(ends == column[0]) != 1 for column in (triples.head, triples.tail)):
+        return None
     if triples.count < COMMON_RELATIONS * np.count_nonzero(uses) and np.count_nonzero(uses == 1) > 1:
         return None
     entities, relations = draft.names
