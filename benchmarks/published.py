@@ -61,6 +61,20 @@ def trained(store: Path, snapshot: str, preset: str, settings: list[str]) -> dic
     return dict(api.train(store, snapshot=snapshot, preset=preset, settings=settings))
 
 
+def updated(store: Path, since: int, snapshots: Iterable[str]) -> int:
+    """The version after nights that are learnt online one after the other; those that the store has are not again."""
+    opened = Store.open(store)
+    known = {
+        (manifest.model.parent, manifest.model.snapshot): number
+        for number in opened.versions()
+        if isinstance(manifest := opened.manifest(number), ModelManifest)
+    }
+    for name in snapshots:
+        found = known.get((since, opened.find_snapshot(name).version))
+        since = found or api.update(store, to=name, since_version=str(since))["version"]
+    return since
+
+
 def _apart_from_updates(settings: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if name != "online"}
 

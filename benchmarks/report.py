@@ -41,7 +41,8 @@ def machine() -> dict[str, Any]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return {
         "cpu": model,
-        "cores": os.cpu_count(),
+        # Those that this process may use: `taskset` measures several things at a time, a core each.
+        "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(memory, 1),
         "python": platform.python_version(),
         "versions": {name: version(name) for name in ("dkge_dist", "numpy", "numba", "pyarrow")},

@@ -15,8 +15,8 @@ from dkge_dist import api
 
 PART = "debian"
 HOW = (
-    "--debian OLD NEW: two Packages files, for instance Packages.xz of "
-    "http://deb.debian.org/debian/dists/bookworm/main/binary-amd64/ and of .../dists/trixie/..."
+    "--debian OLD NEW: two Packages files, such as dists/bookworm/main/binary-amd64/Packages.xz of a Debian mirror "
+    "and the same of trixie"
 )
 
 

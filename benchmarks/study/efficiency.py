@@ -29,20 +29,15 @@ def run(study: Study) -> None:
 
 
 def _nights(study: Study, data: DataSet, preset: str, name: str, seed: int) -> None:
-    scratch = comparison.our_scratch(study, data, preset, data.snapshots[0], seed)
-    if scratch is None:
-        return
-    since = scratch["version"]
-    for snapshot in data.snapshots[1:]:
+    for night, snapshot in enumerate(data.snapshots[1:], 1):
         cell = Cell(PART, name + comparison.ONLINE, data.name, snapshot, seed, budget=study.budget)
-        found = study.ledger.run(cell, lambda snapshot=snapshot, since=since: _timed(data, snapshot, since))  # type: ignore[misc]
-        if found is None:
-            return
-        since = found["version"]
+        study.ledger.run(cell, lambda night=night: _timed(study, data, preset, seed, night))  # type: ignore[misc]
 
 
-def _timed(data: DataSet, snapshot: str, since: int) -> Result:
+def _timed(study: Study, data: DataSet, preset: str, seed: int, night: int) -> Result:
     """Medians of several updates from the same version; the first one of a process is not counted."""
+    since = comparison.version_after(study, data, preset, seed, data.snapshots[1:night])
+    snapshot = data.snapshots[night]
     ours_online(data, snapshot, since)
     runs = []
     for _ in range(TIMES):

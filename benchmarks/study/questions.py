@@ -63,11 +63,12 @@ def _ask_preset(study: Study, data: DataSet, part: str, preset: str, seed: int) 
         found = answers(data, learnt["version"], seed)
         return {"version": learnt["version"], "learn_seconds": learnt["seconds"], **found}
 
-    base = study.ledger.run(cell("before"), lambda: asked(trained(data.store, before, preset, words)))
-    if base is not None:
-        study.ledger.run(
-            cell("online"), lambda: asked(api.update(data.store, to=after, since_version=str(base["version"])))
-        )
+    def online() -> Result:
+        base = trained(data.store, before, preset, words)
+        return asked(api.update(data.store, to=after, since_version=str(base["version"])))
+
+    study.ledger.run(cell("before"), lambda: asked(trained(data.store, before, preset, words)))
+    study.ledger.run(cell("online"), online)
     study.ledger.run(cell("from scratch"), lambda: asked(trained(data.store, after, preset, words)))
 
 

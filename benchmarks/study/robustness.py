@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from benchmarks.published import trained
 from benchmarks.study.cells import Cell, Result
-from benchmarks.study.comparison import OURS, our_words, spaces_path
+from benchmarks.study.comparison import OURS, our_words, spaces_path, version_after
 from benchmarks.study.graphs import DataSet, Study, growing_movies
 from benchmarks.study.systems import PEERS, fit_peer, measure_ours, ours_online, update_peer
 
@@ -47,43 +47,34 @@ def run(study: Study) -> None:
 
 
 def _ours(study: Study, data: DataSet, preset: str, name: str, seed: int) -> None:
-    words = our_words(study, data, preset, seed)
-
-    def scratch(snapshot: str) -> Result:
-        done = trained(data.store, snapshot, preset, words)
-        fit = {"seconds": done["seconds"], "epochs": done["epochs"]}
-        return {**measure_ours(data.store, done["version"], data.before(snapshot)), "fit": fit}
-
-    def update(snapshot: str, since: int) -> Result:
-        fit, version = ours_online(data, snapshot, since)
-        return {**measure_ours(data.store, version, data.before(snapshot)), "fit": fit}
-
-    first: Result | None = None
-    since = 0
     for night, snapshot in enumerate(data.snapshots):
         if is_compared(study, night):
             cell = Cell(PART, name, data.name, snapshot, seed, budget=study.budget)
-            found = study.ledger.run(cell, lambda snapshot=snapshot: scratch(snapshot))  # type: ignore[misc]
-            first = found if night == 0 else first
-        if first is None:
-            return
-        if night == 0:
-            since = first["version"]
-            continue
-        cell = Cell(PART, f"{name}, online", data.name, snapshot, seed, budget=study.budget)
-        updated = study.ledger.run(cell, lambda snapshot=snapshot, since=since: update(snapshot, since))  # type: ignore[misc]
-        if updated is None:
-            return
-        since = updated["version"]
-    assert first is not None
-    for several in at_once(study):
-        since = first["version"]
-        for snapshot in _steps(data, several):
-            cell = Cell(PART, f"{name}, online", data.name, snapshot, seed, f"{several} at once", study.budget)
-            updated = study.ledger.run(cell, lambda snapshot=snapshot, since=since: update(snapshot, since))  # type: ignore[misc]
-            if updated is None:
+            study.ledger.run(cell, lambda snapshot=snapshot: _scratch(study, data, preset, seed, snapshot))  # type: ignore[misc]
+    for several in (1, *at_once(study)):
+        nights = _steps(data, several)
+        for number, snapshot in enumerate(nights):
+            setting = f"{several} at once" if several > 1 else ""
+            cell = Cell(PART, f"{name}, online", data.name, snapshot, seed, setting, study.budget)
+            before = nights[:number]
+            done = study.ledger.run(
+                cell,
+                lambda before=before, snapshot=snapshot: _update(study, data, preset, seed, before, snapshot),  # type: ignore[misc]
+            )
+            if done is None:
                 break
-            since = updated["version"]
+
+
+def _scratch(study: Study, data: DataSet, preset: str, seed: int, snapshot: str) -> Result:
+    done = trained(data.store, snapshot, preset, our_words(study, data, preset, seed))
+    fit = {"seconds": done["seconds"], "epochs": done["epochs"]}
+    return {**measure_ours(data.store, done["version"], data.before(snapshot)), "fit": fit}
+
+
+def _update(study: Study, data: DataSet, preset: str, seed: int, before: list[str], snapshot: str) -> Result:
+    """A night, or several, after those `before`."""
+    fit, version = ours_online(data, snapshot, version_after(study, data, preset, seed, before))
+    return {**measure_ours(data.store, version, data.before(snapshot)), "fit": fit}
 
 
 def _steps(data: DataSet, several: int) -> list[str]:

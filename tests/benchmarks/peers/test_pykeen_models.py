@@ -7,8 +7,9 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 
-from benchmarks.peers.pykeen_models import GRIDS, PykeenPeer
+from benchmarks.peers.pykeen_models import DISTANCES, GRIDS, PykeenPeer
 from benchmarks.peers.ranking import filters_of, rank_scores
 from dkge_dist.evaluation.link_prediction import metrics
 from dkge_dist.types import DkgeError
@@ -41,3 +42,21 @@ def test_train_is_recalled(name: str) -> None:
     ranks = rank_scores(system, graph, known, {"": filters_of(graph, known, "paper")})[""]
     assert metrics(ranks.both)["hits@10"] == pytest.approx(report.valid_hits_at_10), "what was kept is the best"
     assert metrics(ranks.both)["hits@10"] > 0.6, "by chance .2"
+
+
+@pytest.mark.skipif(not HAS_PYKEEN, reason="PyKEEN is not installed")
+@pytest.mark.parametrize(("name", "setting"), [(name, setting) for name in DISTANCES for setting in GRIDS[name]])
+def test_distances_are_the_scores_of_pykeen(name: str, setting: str) -> None:
+    train, _ = teams(6, 6)
+    graph = graph_with(train, train)
+    system = PykeenPeer(GRIDS[name][setting], 1)
+    system.fit(graph, 0.5)
+    entity, relation = torch.from_numpy(train.head).long(), torch.from_numpy(train.relation).long()
+    with torch.inference_mode():
+        for asks_tail in (True, False):
+            torch.testing.assert_close(
+                system._distances(entity, relation, asks_tail),
+                system._predicted(entity, relation, asks_tail),
+                rtol=1e-5,
+                atol=1e-5,
+            )
