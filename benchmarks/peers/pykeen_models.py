@@ -200,10 +200,10 @@ def _conve(rate: float, dropout: float) -> PykeenSettings:
     return PykeenSettings("ConvE", rate, 0, "BCEWithLogitsLoss", "Adam", model, {}, 0.1, True)
 
 
-def _rotate(margin: float, temperature: float, rate: float) -> PykeenSettings:
+def _rotate(margin: float, negatives: int, rate: float) -> PykeenSettings:
     # PyKEEN measures RotatE in L2, where distances, and so the margins that fit, are smaller than in L1.
-    loss = {"margin": margin, "adversarial_temperature": temperature}
-    return PykeenSettings("RotatE", rate, 32, "NSSALoss", "Adam", {"embedding_dim": 100}, loss)
+    loss = {"margin": margin, "adversarial_temperature": 1.0}
+    return PykeenSettings("RotatE", rate, negatives, "NSSALoss", "Adam", {"embedding_dim": 100}, loss)
 
 
 GRIDS: dict[str, dict[str, PykeenSettings]] = {
@@ -226,10 +226,10 @@ GRIDS: dict[str, dict[str, PykeenSettings]] = {
         "dropout .1, rate .003": _conve(0.003, 0.1),
     },
     "RotatE": {
-        "margin 6, temperature 1, rate .01": _rotate(6.0, 1.0, 0.01),
-        "margin 6, temperature .5, rate .01": _rotate(6.0, 0.5, 0.01),
-        "margin 3, temperature 1, rate .01": _rotate(3.0, 1.0, 0.01),
-        "margin 6, temperature 1, rate .003": _rotate(6.0, 1.0, 0.003),
+        "margin 6, 1 negative, rate .01": _rotate(6.0, 1, 0.01),
+        "margin 6, 4 negatives, rate .01": _rotate(6.0, 4, 0.01),
+        "margin 6, 16 negatives, rate .01": _rotate(6.0, 16, 0.01),
+        "margin 3, 4 negatives, rate .03": _rotate(3.0, 4, 0.03),
     },
 }
 """Four settings of each, from the published grids (loss, margin, rate, norm, temperature, dropout, negatives). The

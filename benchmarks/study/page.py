@@ -7,7 +7,8 @@ from html import escape
 from pathlib import Path
 
 from benchmarks.study.figures import Figures
-from benchmarks.study.sections.comparison import comparison
+from benchmarks.study.render import COLOURS, PLOT_STYLE, standalone
+from benchmarks.study.sections.comparison import comparison, comparison_picture
 from benchmarks.study.sections.efficiency import efficiency
 from benchmarks.study.sections.from_text import from_text
 from benchmarks.study.sections.questions import questions
@@ -16,11 +17,10 @@ from benchmarks.study.sections.scale import scale
 from benchmarks.study.sections.section import Section
 from benchmarks.study.sections.sensitivity import sensitivity
 
-STYLE = """
-:root { color-scheme: light dark; --ink: #1c2024; --paper: #ffffff; --faint: #d6dade; --head: #f2f4f6;
-  --one: #5b7fa6; --two: #c9602b; --three: #4f8f5b; --four: #8a63a8; --five: #a58a2e; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e4e7ea; --paper: #16191c; --faint: #3a4046; --head: #22272c;
-  --one: #86aad2; --two: #ec8f5c; --three: #7fc08c; --four: #b894d6; --five: #d4b95c; } }
+STYLE = (
+    f":root {{ color-scheme: light dark; {COLOURS['light']} }}\n"
+    f"@media (prefers-color-scheme: dark) {{ :root {{ {COLOURS['dark']} }} }}{PLOT_STYLE}"
+    """
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 1400px;
   margin: 0 auto; padding: 1rem; }
 h1 { font-size: 1.7rem; } h2 { margin-top: 3rem; border-bottom: 1px solid var(--faint); } h3 { font-size: 1rem; }
@@ -33,12 +33,12 @@ th, td { padding: .2rem .4rem; border-bottom: 1px solid var(--faint); text-align
 th { background: var(--head); white-space: normal; vertical-align: bottom; }
 th:first-child, td.text { text-align: left; }
 pre { background: var(--head); padding: .5rem; overflow-x: auto; }
-svg { max-width: 100%; height: auto; font: 12px system-ui, sans-serif; fill: var(--ink); margin: .5rem 0; }
-svg .title { font-weight: 600; } svg .grid { stroke: var(--faint); }
+svg { max-width: 100%; height: auto; margin: .5rem 0; }
 @media print { :root { --ink: #000; --paper: #fff; --faint: #bbb; --head: #eee; --one: #5b7fa6; --two: #c9602b; }
   body { max-width: none; font-size: 10px; } nav { display: none; } figure, svg { break-inside: avoid; }
   table { font-size: 8px; } .scroll { overflow: visible; } }
 """
+)
 INTRODUCTION = (
     "Ours beside the systems and tables of the paper. Every figure was measured by the command above its table; what "
     "has not been measured yet says so."
@@ -115,6 +115,9 @@ def markdown(figures: Figures) -> str:
 
 
 def write(figures: Figures, path: Path) -> None:
-    """The page, and its tables in a Markdown file beside it."""
+    """The page; beside it its tables in Markdown, and the picture of the comparison."""
     path.write_text(html_page(figures))
     path.with_suffix(".md").write_text(markdown(figures))
+    picture = comparison_picture(figures)
+    if picture:
+        path.with_suffix(".svg").write_text(standalone(picture))

@@ -83,30 +83,59 @@ def shown(value: Value, column: str = "") -> str:
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
-def bars(title: str, values: dict[str, float], unit: str = "", log: bool = False) -> str:
-    """Horizontal bars, one a line; on a logarithmic scale where values span decades."""
+MARK = "published"
+
+
+def bars(
+    title: str,
+    values: dict[str, float],
+    unit: str = "",
+    log: bool = False,
+    marks: dict[str, float] | None = None,
+) -> str:
+    """Horizontal bars, one a line; on a logarithmic scale where values span decades. A diamond marks what is published
+    of a line.
+    """
+    marks = {name: value for name, value in (marks or {}).items() if name in values}
     if not values:
         return ""
     left, width, line = 210, 460, 22
     height = 34 + line * len(values)
-    top = max(values.values())
+    top = max(*values.values(), *marks.values(), 0.0)
     least = min(value for value in values.values() if value > 0) / 2 if log else 0.0
+
+    def share_of(value: float) -> float:
+        return math.log(max(value, least) / least) / math.log(top / least) if log else value / top if top else 0
+
     parts = [_open(title, left + width + 90, height)]
     for number, (name, value) in enumerate(values.items()):
-        share = math.log(max(value, least) / least) / math.log(top / least) if log else value / top if top else 0
-        y = 28 + number * line
+        share, y = share_of(value), 28 + number * line
         colour = SERIES[1] if name.startswith("ours") else SERIES[0]
         parts.append(f'<text x="{left - 8}" y="{y + 12}" text-anchor="end">{escape(name)}</text>')
         parts.append(f'<rect x="{left}" y="{y}" width="{max(1, share * width):.1f}" height="15" fill="{colour}"/>')
-        parts.append(f'<text x="{left + share * width + 6:.1f}" y="{y + 12}">{shown(value)}{unit}</text>')
+        beside = share
+        if name in marks:
+            at = left + share_of(marks[name]) * width
+            parts.append(
+                f'<path d="M{at - 5:.1f} {y + 7.5}l5 -6l5 6l-5 6z" class="mark"><title>{MARK}: {shown(marks[name])}'
+                "</title></path>"
+            )
+            # The number would stand on the diamond.
+            beside = max(share, share_of(marks[name]) + 6 / width)
+        parts.append(f'<text x="{left + beside * width + 6:.1f}" y="{y + 12}">{shown(value)}{unit}</text>')
+    if marks:
+        at = left + width - 60
+        parts.append(f'<path d="M{at} 11l5 -6l5 6l-5 6z" class="mark"/><text x="{at + 16}" y="16">{MARK}</text>')
     return "".join([*parts, "</svg>"])
 
 
 Points = list[tuple[float, float]]
 
 
-def lines(title: str, series: dict[str, Points], x_label: str, y_label: str) -> str:
-    """Lines with a dot at each point; the y axis begins at zero."""
+def lines(
+    title: str, series: dict[str, Points], x_label: str, y_label: str, ticks: dict[float, str] | None = None
+) -> str:
+    """Lines with a dot at each point; the y axis begins at zero. `ticks` are the names of places on the x axis."""
     series = {name: points for name, points in series.items() if points}
     if not series:
         return ""
@@ -125,8 +154,9 @@ def lines(title: str, series: dict[str, Points], x_label: str, y_label: str) -> 
         _, at = place(x_low, y)
         parts.append(f'<line x1="{left}" y1="{at:.1f}" x2="{left + width}" y2="{at:.1f}" class="grid"/>')
         parts.append(f'<text x="{left - 6}" y="{at + 4:.1f}" text-anchor="end">{shown(y)}</text>')
-    for x in sorted({x_low, (x_low + x_high) / 2, x_high}):
-        parts.append(f'<text x="{place(x, 0)[0]:.1f}" y="{top + height + 18}" text-anchor="middle">{x:g}</text>')
+    for x, name in (ticks or {x: f"{x:g}" for x in sorted({x_low, (x_low + x_high) / 2, x_high})}).items():
+        at = f'x="{place(x, 0)[0]:.1f}" y="{top + height + 18}"'
+        parts.append(f'<text {at} text-anchor="middle">{escape(name)}</text>')
     parts.append(f'<text x="{left + width / 2}" y="{top + height + 38}" text-anchor="middle">{escape(x_label)}</text>')
     parts.append(f'<text x="{left}" y="{top - 10}" text-anchor="start">{escape(y_label)}</text>')
     for number, (name, points) in enumerate(series.items()):
@@ -148,3 +178,24 @@ def _open(title: str, width: float, height: float) -> str:
         f'xmlns="http://www.w3.org/2000/svg"><title>{escape(title)}</title>'
         f'<text x="8" y="16" class="title">{escape(title)}</text>'
     )
+
+
+COLOURS = {
+    "light": "--ink: #1c2024; --paper: #ffffff; --faint: #d6dade; --head: #f2f4f6; --one: #5b7fa6; --two: #c9602b; "
+    "--three: #4f8f5b; --four: #8a63a8; --five: #a58a2e;",
+    "dark": "--ink: #e4e7ea; --paper: #16191c; --faint: #3a4046; --head: #22272c; --one: #86aad2; --two: #ec8f5c; "
+    "--three: #7fc08c; --four: #b894d6; --five: #d4b95c;",
+}
+PLOT_STYLE = """
+svg { font: 12px system-ui, sans-serif; fill: var(--ink); }
+svg .title { font-weight: 600; } svg .grid { stroke: var(--faint); }
+svg .mark { fill: var(--paper); stroke: var(--ink); stroke-width: 1.5; }
+"""
+
+
+def standalone(plot: str) -> str:
+    """A plot as a file of its own, with the colours of the page, on its paper."""
+    colours = f":root {{ {COLOURS['light']} }} @media (prefers-color-scheme: dark) {{ :root {{ {COLOURS['dark']} }} }}"
+    style = f'<style>{colours}{PLOT_STYLE}</style><rect width="100%" height="100%" fill="var(--paper)"/>'
+    begin = plot.index(">") + 1
+    return f"{plot[:begin]}{style}{plot[begin:]}\n"

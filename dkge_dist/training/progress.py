@@ -24,7 +24,6 @@ class TrainProgress:
     batch: int = 0
     epoch_loss: float = 0.0
     seconds: float = 0.0
-    epochs_planned: int = 0
     evaluations_since_best: int = 0
     best: dict[str, float] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)

@@ -74,8 +74,10 @@ class Trainer:
     def _resume(self) -> TrainProgress:
         found = self.checkpoints.load("last")
         if found is None:
-            return TrainProgress(epochs_planned=self.settings.max_epochs)
+            return TrainProgress()
         folder, values = found
+        # Epochs were once planned ahead: a training that was stopped then goes on.
+        values = {name: value for name, value in values.items() if name != "epochs_planned"}
         if values.keys() != {known.name for known in fields(TrainProgress)} or values["batch"] > self.batches:
             raise self.checkpoints.damaged(folder, "its progress is not one of this training")
         self._load(folder)
@@ -90,7 +92,7 @@ class Trainer:
     def _finished(self, progress: TrainProgress) -> bool:
         out_of_time = 0 < self.settings.max_seconds <= progress.seconds
         stopped_early = self.stopping.is_over(progress.evaluations_since_best)
-        return progress.epoch >= progress.epochs_planned or out_of_time or stopped_early
+        return progress.epoch >= self.settings.max_epochs or out_of_time or stopped_early
 
     def _epoch(self, progress: TrainProgress, prefetcher: Prefetcher[ObjectBatch]) -> TrainProgress:
         """Learn the rest of an epoch, then validate."""
@@ -123,8 +125,7 @@ class Trainer:
         return self._end_epoch(progress, speed, before, began)
 
     def _learn(self, prepared: PreparedBatch[ObjectBatch], progress: TrainProgress) -> float:
-        step = progress.epoch * self.batches + progress.batch
-        share = step / (progress.epochs_planned * self.batches)
+        share = self._share_done(progress)
         factor = max(1 - share, LEAST_RATE) if self.settings.schedule == "linear" else 1.0
         try:
             # Evidence leads at first, so that vectors look for what it does not say; in the end they know everything.
@@ -144,8 +145,6 @@ class Trainer:
             cause = f"a loss of {line['loss']:.3g} after {progress.history[0]['loss']:.3g} in the first epoch"
             raise DivergedError(f"epoch {number}: {self._advice(cause)}")
         progress = replace(progress, epoch=number, batch=0, epoch_loss=0.0, seconds=before + clock() - began)
-        if number == 1:
-            progress = self._plan(progress)
         if number % self.settings.eval_every == 0 or self._finished(progress):
             found = self._validate()
             line |= found
@@ -165,13 +164,6 @@ class Trainer:
         if found:
             self._save("best", {"epoch": progress.epoch, **found})
         return replace(progress, evaluations_since_best=0, best=found)
-
-    def _plan(self, progress: TrainProgress) -> TrainProgress:
-        """With a limit in seconds, plan as many epochs as will fit, so that the schedule gets to its end."""
-        if not self.settings.max_seconds:
-            return progress
-        fitting = min(self.settings.max_epochs, self.settings.max_seconds / max(progress.seconds, 1e-9))
-        return replace(progress, epochs_planned=max(1, int(fitting)))
 
     def _validate(self) -> Metrics:
         if not self.validation.rows.shape[0]:
@@ -199,14 +191,17 @@ class Trainer:
         self.communicator.barrier()
 
     def _share_done(self, progress: TrainProgress) -> float:
-        by_epochs = (progress.epoch + progress.batch / self.batches) / progress.epochs_planned
+        """By epochs or by seconds, whichever is further: schedules come to their end with either."""
+        by_epochs = (progress.epoch * self.batches + progress.batch) / (self.settings.max_epochs * self.batches)
         by_time = progress.seconds / self.settings.max_seconds if self.settings.max_seconds else 0.0
         return min(1.0, max(by_epochs, by_time))
 
     def _message(self, progress: TrainProgress, loss: float, speed: float) -> str:
         metric = self.stopping.metric
         best = f", {metric} {progress.best[metric]:.3f}" if metric in progress.best else ""
-        return f"epoch {progress.epoch + 1}/{progress.epochs_planned}, loss {loss:.4f}, {speed:,.0f} triples/s{best}"
+        # How many epochs fit into a limit of seconds is not known before.
+        of = "" if self.settings.max_seconds else f"/{self.settings.max_epochs}"
+        return f"epoch {progress.epoch + 1}{of}, loss {loss:.4f}, {speed:,.0f} triples/s{best}"
 
     def _advice(self, cause: object) -> str:
         kept = self.checkpoints.load("last")

@@ -8,6 +8,7 @@ import time
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -240,14 +241,48 @@ def test_what_validation_sees_is_what_the_model_says_now(tmp_path: Path) -> None
     assert all(found.items() <= line.items() for found, line in zip(seen, progress.history, strict=True))
 
 
-def test_a_limit_in_seconds_plans_the_epochs_that_fit(tmp_path: Path) -> None:
+def rates_of(one: Trainer) -> list[float]:
+    """The learning rates of all batches to come, as they come."""
+    seen: list[float] = []
+    learn = one.learner.learn
+
+    def noting(prepared: PreparedBatch[ObjectBatch], rates: Rates, lead: float) -> float:
+        seen.append(rates.rows)
+        return learn(prepared, rates, lead)
+
+    one.learner.learn = noting  # type: ignore[method-assign]
+    return seen
+
+
+def test_a_limit_in_seconds_brings_the_schedule_to_its_end(tmp_path: Path) -> None:
     clock = Clock()
-    words = ["train.max_epochs=50", "train.max_seconds=18"]
-    progress = run(trainer(tmp_path, words, monitor=ScriptedMonitor(clock=clock), clock=clock))
-    # Four seconds an epoch: four of them fit, and the schedule got to its end.
-    assert (progress.epochs_planned, progress.epoch) == (4, 4)
-    assert progress.seconds == 16
-    assert [line["seconds"] for line in progress.history] == [4, 8, 12, 16]
+    words = ["train.max_epochs=50", "train.max_seconds=18", "train.learning_rate=1"]
+    one = trainer(tmp_path, words, monitor=ScriptedMonitor(clock=clock), clock=clock)
+    rates = rates_of(one)
+    progress = run(one)
+    # Four seconds an epoch, a second a batch, which is known with the next one.
+    assert [line["seconds"] for line in progress.history] == [4, 8, 12, 16, 19]
+    assert rates[::4] == pytest.approx([1, 1 - 4 / 18, 1 - 8 / 18, 1 - 12 / 18, 1 - 16 / 18])
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_a_slow_first_batch_does_not_shorten_a_training(tmp_path: Path) -> None:
+    """Kernels are compiled in it: what is planned by it would leave most of the time unused."""
+    clock = Clock()
+    words = ["train.max_epochs=5", "train.max_seconds=60"]
+    one = trainer(tmp_path, words, monitor=ScriptedMonitor(clock=clock), clock=clock)
+    learn, slow = one.learner.learn, iter([20.0])
+
+    def compiling(*given: Any) -> float:
+        clock.now += next(slow, 0.0)
+        return learn(*given)
+
+    one.learner.learn = compiling  # type: ignore[method-assign]
+    rates = rates_of(one)
+    progress = run(one)
+    assert (progress.epoch, progress.seconds) == (5, 20 + 5 * 4)
+    assert rates == sorted(rates, reverse=True)
+    assert rates[-1] < 0.1 * rates[0], "the schedule came to its end by epochs"
 
 
 def test_a_limit_that_ends_within_the_first_epoch(tmp_path: Path) -> None:
@@ -272,9 +307,8 @@ def test_a_limit_holds_over_stops(tmp_path: Path) -> None:
     # The machine was off for a long time; another clock starts anywhere.
     clock = Clock(5.0)
     progress = run(trainer(tmp_path, words, monitor=ScriptedMonitor(clock=clock), clock=clock))
-    assert progress.epochs_planned == 2
-    assert progress.epoch == 2
-    assert 6 <= progress.seconds <= 10
+    assert progress.epoch == 3
+    assert 10 <= progress.seconds <= 11
 
 
 def test_time_that_validation_takes_counts(tmp_path: Path) -> None:
@@ -376,7 +410,7 @@ def test_a_first_epoch_without_any_loss_is_no_yardstick(tmp_path: Path) -> None:
     """With a margin of 0 all positives may be closer than their negatives at first, by chance."""
     words = [*PAPER, "train.margin=0"]
     one = trainer(tmp_path, words)
-    before = TrainProgress(epoch=1, epochs_planned=3, history=[{"epoch": 1, "loss": 0.0, "triples_per_second": 1}])
+    before = TrainProgress(epoch=1, history=[{"epoch": 1, "loss": 0.0, "triples_per_second": 1}])
     one.checkpoints.folder.mkdir(parents=True, exist_ok=True)
     one.checkpoints.save("last", one.learner.save, asdict(before))
     progress = run(one)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.study import published
 from benchmarks.study.figures import Figures
-from benchmarks.study.render import Table, Value, shown
+from benchmarks.study.render import Table, Value, bars, shown
 from benchmarks.study.sections.section import NOT_RUN, Section
 
 
@@ -34,6 +34,8 @@ def from_text(figures: Figures) -> Section:
     section.tables.append(Table("Variants", columns, rows, f"Published: {published.SOURCE}."))
     scored = {str(row[0]): float(row[1]) for row in rows[:-1] if isinstance(row[1], float)}
     if scored:
+        goals = dict.fromkeys(scored, goal["mrr"])
+        section.plots.append(bars("Variants: test MRR, protocol paper", scored, marks=goals))
         best = max(scored, key=lambda name: scored[name])
         reached = "reaches" if scored[best] >= goal["mrr"] else "does not reach"
         section.says.append(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.study import published
 from benchmarks.study.figures import Figures
-from benchmarks.study.render import Table, Value, shown
+from benchmarks.study.render import Table, Value, bars, shown
 from benchmarks.study.sections.section import NOT_RUN, WAYS, Section
 
 
@@ -31,6 +31,7 @@ def questions(figures: Figures, part: str = "questions") -> Section:
         columns = ("facts", "system", "version", "questions", "MRR", "P@1", "mean rank")
         if rows:
             section.tables.append(Table(data, columns, rows))
+            section.plots.append(_plot(figures, part, data))
             section.says += _what_was_learnt(figures, part, data)
     if part == "questions" and section.tables:
         known: list[tuple[Value, ...]] = [(name, *values) for name, values in published.QUESTIONS.items()]
@@ -39,6 +40,18 @@ def questions(figures: Figures, part: str = "questions") -> Section:
     if not section.tables:
         section.says.append(NOT_RUN)
     return section
+
+
+def _plot(figures: Figures, part: str, data: str) -> str:
+    """Ours by vectors: facts of each kind, before the night, online, from scratch."""
+    values = {}
+    for group in ("added", "deleted", "replaced: the new answer", "replaced: the old answer", "stayed, near"):
+        for as_of in ("before", "online", "from scratch"):
+            found = figures.find(part, data=data, system="ours", setting=as_of)
+            mrr = figures.mean(found, "vectors", group, "mrr")
+            if mrr is not None:
+                values[f"{group.removeprefix('replaced: ')}, {as_of}"] = mrr
+    return bars(f"{data}: MRR of the facts of a night by vectors of ours", values)
 
 
 def _what_was_learnt(figures: Figures, part: str, data: str) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.study import published
 from benchmarks.study.figures import Figures
-from benchmarks.study.render import Table, Value, shown
+from benchmarks.study.render import Table, Value, lines, shown
 from benchmarks.study.sections.section import NOT_RUN, Section
 
 
@@ -34,6 +34,7 @@ def sensitivity(figures: Figures) -> Section:
         note = f"Published: {published.SOURCE}, YAGO-3SP on a TITAN Xp." if known else ""
         best = dict.fromkeys(("MRR by vectors", "MRR with evidence"), "max")
         section.tables.append(Table(kind, columns[:kept], [row[:kept] for row in rows], note, best))
+        section.plots.append(_plot(kind, rows))
         scored = {str(row[0]): row[1] for row in rows if isinstance(row[1], float)}
         if len(scored) > 1:
             best_value = max(scored, key=lambda value: scored[value])
@@ -42,6 +43,19 @@ def sensitivity(figures: Figures) -> Section:
     if not section.tables:
         section.says.append(NOT_RUN)
     return section
+
+
+def _plot(kind: str, rows: list[tuple[Value, ...]]) -> str:
+    """MRR by value, in even steps."""
+    if len(rows) < 2:
+        return ""
+    series = {
+        name: [(float(place), float(row[column])) for place, row in enumerate(rows) if isinstance(row[column], float)]  # type: ignore[arg-type]
+        for column, name in ((1, "by vectors"), (2, "with evidence"), (5, "published"))
+        if len(rows[0]) > column
+    }
+    ticks = {float(place): str(row[0]) for place, row in enumerate(rows)}
+    return lines(f"{kind}: test MRR, protocol paper", series, kind, "MRR", ticks)
 
 
 def _is_number(text: str) -> bool:
