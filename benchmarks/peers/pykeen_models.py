@@ -115,8 +115,8 @@ class PykeenPeer:
 
     def scores(self, entity_Q: Array, relation_Q: Array, asks_tail: bool) -> Array:
         """All candidates of each question, a few questions at a time."""
-        entity = torch.from_numpy(np.searchsorted(self._candidates, entity_Q)).long()
-        relation = torch.from_numpy(np.asarray(relation_Q)).long()
+        entity = torch.from_numpy(np.searchsorted(self._candidates, entity_Q))
+        relation = torch.from_numpy(relation_Q.astype(np.int64))
         count = self._candidates.shape[0]
         step = max(1, NUMBERS_AT_ONCE // count)
         found = self._distances if self.settings.model in DISTANCES else self._predicted

@@ -2,25 +2,27 @@
 
 Ingest, training for parts of the budget (validation MRR over time), nights with their fidelity; the same change on
 graphs of 32,000 to 3.2 million entities; changes of 100 to a million triples on one graph, with the shards that they
-touch; throughput by batch and dimension beside a matrix product of the same run; in-process against Ray with 8 shards
-and 1, 2 and 4 workers. Every measurement of a command is that of a process of its own: CPU and peak memory are exact. A
-cost model is fitted to these nights (`cost_model`) when the page is made.
+touch; throughput by batch and dimension, and on Ray with 8 shards and 1, 2 and 4 workers, beside the limit that
+arithmetic and memory of the same minute allow; memory by part. Every measurement of a command is that of a process of
+its own: CPU and peak memory are exact. A cost model is fitted to these nights (`cost_model`) when the page is made.
 """
 
 from __future__ import annotations
 
-import time
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import torch
 
+from benchmarks.bench_train import Bench, copy_rate, needs, sgemm_rate
 from benchmarks.movies import movies
 from benchmarks.processes import measured_command
+from benchmarks.published import trained, updated
 from benchmarks.study.cells import Cell, Result
 from benchmarks.study.graphs import QUICK_ENTITIES, Study, snapshots_of
 from dkge_dist import api
+from dkge_dist.config import load_settings
+from dkge_dist.jobs.graphs import training_graph
 from dkge_dist.store.store import Store
 from dkge_dist.synthetic import PRESETS, RELATIONS
 from dkge_dist.synthetic.evolving import EvolvingGraph
@@ -68,11 +70,10 @@ def evolving_store(study: Study, entities: int, sizes: list[int]) -> Path:
     graph = EvolvingGraph(base)
     folder = study.work / f"scale-{entities}"
     folder.mkdir(exist_ok=True)
-    for number, size in enumerate([0, *sizes]):
+    for number, (size, name) in enumerate(zip([0, *sizes], _night_names(sizes), strict=True)):
         if number:
             graph.spec = replace(graph.spec, added=size - size // 2, deleted=size // 2)
             night = graph.advance()
-        name = f"{number} of {len(sizes)}, {size} changed"
         if name in known:
             continue
         path = folder / f"{number}-{size}.{'changes' if number else 'tsv'}"
@@ -101,35 +102,37 @@ def _write(file: object, graph: EvolvingGraph, triples: Triples, sign: str) -> N
     file.writelines(lines)  # type: ignore[attr-defined]
 
 
+def _night_names(sizes: list[int]) -> list[str]:
+    """The snapshots of a store, one after each night; the first has none before it."""
+    return [f"{number} of {len(sizes)}, {size} changed" for number, size in enumerate([0, *sizes])]
+
+
 def _nights(study: Study, data: str, entities: int, sizes: list[int], dim: int) -> None:
     """Every night of a store as a command of its own, after a short training."""
-    store = study.work / f"scale-{entities}-{'-'.join(map(str, sizes))}-store"
+    first, *later = _night_names(sizes)
 
-    def start() -> Result:
-        made = evolving_store(study, entities, sizes)
-        first = snapshots_of(made)[0]
-        # How well it is learnt does not matter to what a night costs.
-        limit = f"train.max_seconds={min(60.0, study.budget):g}"
-        words = ["train", str(made), "--snapshot", first, *_words(study, dim, "train.max_epochs=1", limit)]
-        return measured_command(words)
+    # How well it is learnt does not matter to what a night costs.
+    words = _words(study, dim, "train.max_epochs=1", f"train.max_seconds={min(60.0, study.budget):g}")
 
-    base = study.ledger.run(_cell(data, "training", budget=study.budget), start)
-    if base is None:
+    def learn() -> Result:
+        store = evolving_store(study, entities, sizes)
+        return measured_command(["train", str(store), "--snapshot", first, *words])
+
+    def night(number: int) -> Result:
+        store = evolving_store(study, entities, sizes)
+        # A cell may come from another machine, and its model with it does not: then it is learnt again.
+        base = trained(store, first, "default", words)["version"]
+        since, name = updated(store, base, later[:number]), later[number]
+        plan = api.update(store, to=name, since_version=str(since), plan=True, shards=SHARDS)
+        done = measured_command(["update", str(store), "--to", name, "--since", str(since)])
+        shards = {"shards_touched": plan["shards_touched"], "shards_total": SHARDS}
+        return {**done, **shards, "rows": _rows(store), "triples": _triples(store, name), "dim": dim}
+
+    if study.ledger.run(_cell(data, "training", budget=study.budget), learn) is None:
         return
-    since = base["report"]["version"]
-    for name in snapshots_of(store)[1:]:
-
-        def night(name: str = name, since: int = since) -> Result:
-            plan = api.update(store, to=name, since_version=since, plan=True, shards=SHARDS)
-            words = ["update", str(store), "--to", name, "--since", str(since)]
-            done = measured_command(words)
-            shards = {"shards_touched": plan["shards_touched"], "shards_total": SHARDS}
-            return {**done, **shards, "rows": _rows(store), "triples": _triples(store, name), "dim": dim}
-
-        found = study.ledger.run(_cell(data, "night", name, study.budget), night)
-        if found is None:
+    for number, name in enumerate(later):
+        if study.ledger.run(_cell(data, "night", name, study.budget), lambda number=number: night(number)) is None:  # type: ignore[misc]
             return
-        since = found["report"]["version"]
 
 
 def _rows(store: Path) -> int:
@@ -161,20 +164,16 @@ def _by_change_size(study: Study) -> None:
 
 
 def _throughput(study: Study) -> None:
-    """One epoch by batch and dimension beside a matrix product of the same minute; then on Ray."""
+    """Epochs of the published settings by batch and dimension, and on Ray, each beside the limit of the same minute."""
     store = evolving_store(study, QUICK_ENTITIES if study.quick else GRAPHS[0], [])
     data = "32,000 entities, throughput"
     for batch in BATCHES[: 1 if study.quick else None]:
         for dim in DIMENSIONS[: 1 if study.quick else None]:
 
             def work(batch: int = batch, dim: int = dim) -> Result:
-                words = [f"train.batch_size={batch}", f"model.dim={dim}", "train.max_epochs=1", "threads=0"]
-                done = api.train(store, settings=words, fresh=True)
-                return {
-                    "triples_per_second": done["triples_per_second"],
-                    "gflops": gemm_rate(),
-                    "seconds": done["seconds"],
-                }
+                bench = Bench(store, "paper", [f"train.batch_size={batch}", f"model.dim={dim}"])
+                bench.epoch()  # loads the compiled kernels
+                return {"triples_per_second": max(bench.epoch() for _ in range(3)), **limit_of(bench)}
 
             study.ledger.run(_cell(data, f"batch {batch}, dimension {dim}"), work)
     if study.quick:
@@ -182,22 +181,52 @@ def _throughput(study: Study) -> None:
     for shards, workers in ((0, 1), *ON_RAY):
 
         def on_ray(shards: int = shards, workers: int = workers) -> Result:
-            words = ["model.dim=100", "train.batch_size=2000", "train.max_epochs=2"]
-            done = api.train(store, settings=words, fresh=True, shards=shards or None, workers=workers)
-            return {"triples_per_second": done["triples_per_second"], "gflops": gemm_rate(), "seconds": done["seconds"]}
+            words = ["model.dim=100", "train.batch_size=2000"]
+            options = {"preset": "paper", "settings": [*words, "train.max_epochs=3"], "fresh": True}
+            done = api.train(store, **options, shards=shards or None, workers=workers)
+            return {"triples_per_second": done["triples_per_second"], **limit_of(Bench(store, "paper", words))}
 
-        where = f"Ray, {shards} shards, {workers} workers" if shards else "in-process"
-        study.ledger.run(_cell(data, where), on_ray)
+        where = f"Ray, {shards} shards, {workers} workers" if shards else "in-process, whole training"
+        study.ledger.run(_cell(data, f"{where}, batch 2000, dimension 100"), on_ray)
 
 
-def gemm_rate(size: int = 1500) -> float:
-    """GFLOP/s of a large matrix product, the best of five."""
-    one, best = torch.rand(size, size), 0.0
-    for _ in range(5):
-        began = time.perf_counter()
-        one @ one
-        best = max(best, 2 * size**3 / (time.perf_counter() - began) / 1e9)
-    return best
+def limit_of(bench: Bench) -> Result:
+    """The triples a second that this machine's arithmetic and memory allow, measured now."""
+    size, sgemm, copy = bench.settings.train.batch_size, sgemm_rate(), copy_rate()
+    operations, moved = np.mean([needs(batch, bench.settings.model.dim) for batch in bench.batches(4)], axis=0) / size
+    return {"limit": float(1 / (operations / sgemm + moved / copy)), "gflops": sgemm / 1e9, "copy_gb": copy / 1e9}
+
+
+def memory_parts(store: Path, snapshot: str, dim: int) -> Result:
+    """Bytes that a training holds, by what they are."""
+    opened = Store.open(store)
+    manifest = opened.find_snapshot(snapshot)
+    names = opened.dictionaries(manifest)
+    digests = (names[0].digests, names[1].digests)
+    graph = training_graph(opened.snapshot(manifest), digests, load_settings(None, [f"model.dim={dim}"]))
+    table = 4 * dim * digests[0].shape[0]
+    return {
+        "knowledge embeddings": table,
+        "contextual element embeddings": table,
+        "joint vectors, when they are published": table,
+        "their 8-bit codes": table // 4,
+        "sums of the optimizer, one a row": 2 * 4 * digests[0].shape[0],
+        "train triples": held_bytes(graph.train),
+        "topology": held_bytes(graph.topology),
+        "relation paths": held_bytes(graph.paths),
+        "digests of labels": held_bytes(digests),
+    }
+
+
+def held_bytes(value: object) -> int:
+    """Of all arrays in a value."""
+    if isinstance(value, np.ndarray):
+        return int(value.nbytes)
+    if is_dataclass(value) and not isinstance(value, type):
+        return sum(held_bytes(getattr(value, field.name)) for field in fields(value))
+    if isinstance(value, dict):
+        return sum(map(held_bytes, value.values()))
+    return sum(map(held_bytes, value)) if isinstance(value, tuple | list) else 0
 
 
 def _large(study: Study) -> None:
@@ -219,24 +248,24 @@ def _large(study: Study) -> None:
 
     if study.ledger.run(_cell(data, "ingest"), ingest) is None:
         return
-    first, *later = snapshots_of(store)
-    since = None
+    names = ["snapshot-000", *(f"night-{number:03d}" for number in range(1, nights + 1))]
+    best: list[str] = []
     for share in BUDGET_SHARES[-1:] if study.quick else BUDGET_SHARES:
         budget = study.budget / share
+        best = _words(study, _dim(study), f"train.max_seconds={budget:g}")
 
-        def train(budget: float = budget) -> Result:
-            limit = f"train.max_seconds={budget:g}"
-            return measured_command(["train", str(store), "--snapshot", first, *_words(study, _dim(study), limit)])
+        def train(words: list[str] = best) -> Result:
+            return measured_command(["train", str(store), "--snapshot", names[0], *words])
 
-        found = study.ledger.run(_cell(data, "from scratch", first, budget), train)
-        since = found["report"]["version"] if found is not None else since
-    for name in later:
-        if since is None:
-            return
+        study.ledger.run(_cell(data, "from scratch", names[0], budget), train)
+    study.ledger.run(_cell(data, "memory by part"), lambda: {"bytes": memory_parts(store, names[0], _dim(study))})
+    for number, name in enumerate(names[1:], 1):
 
-        def night(name: str = name, since: int = since) -> Result:
+        def night(number: int = number, name: str = name) -> Result:
+            base = trained(store, names[0], "default", best)["version"]
+            since = updated(store, base, names[1:number])
             done = measured_command(["update", str(store), "--to", name, "--since", str(since)])
             return {**done, "fidelity": api.fidelity(store, version=done["report"]["version"])}
 
-        found = study.ledger.run(_cell(data, "night", name, study.budget), night)
-        since = found["report"]["version"] if found is not None else None
+        if study.ledger.run(_cell(data, "night", name, study.budget), night) is None:
+            return

@@ -26,7 +26,7 @@ def scale(figures: Figures) -> Section:
         "those of the whole command.",
         plots=[],
     )
-    for table in (_large_graph(figures), _nights_by_size(figures), _throughput(figures)):
+    for table in (_large_graph(figures), _memory(figures), _nights_by_size(figures), _throughput(figures)):
         if table is not None:
             section.tables.append(table)
     points = cost_points(figures)
@@ -89,14 +89,34 @@ def _nights_by_size(figures: Figures) -> Table | None:
     return Table("Nights by the size of the graph and of the change", columns, rows) if rows else None
 
 
+def _memory(figures: Figures) -> Table | None:
+    for one in figures.find("scale", setting="memory by part"):
+        parts = one["result"]["bytes"]
+        rows: list[tuple[Value, ...]] = [(name, count / 1e9) for name, count in parts.items()]
+        peaks = [
+            other["result"]["peak_bytes"] / 1e9 for other in figures.find("scale", setting="from scratch")
+            if other["cell"]["data"] == one["cell"]["data"]
+        ]  # fmt: skip
+        rows.append(("all of these", sum(parts.values()) / 1e9))
+        rows += [("measured peak of a training, all that is mapped and loaded included", peak) for peak in peaks[:1]]
+        return Table(f"{one['cell']['data']}: memory by part", ("part", "GB"), rows)
+    return None
+
+
 def _throughput(figures: Figures) -> Table | None:
-    rows: list[tuple[Value, ...]] = [
-        (one["cell"]["setting"], one["result"]["triples_per_second"], one["result"]["gflops"])
-        for one in figures.done
-        if one["cell"]["part"] == "scale" and "gflops" in one["result"]
-    ]
-    columns = ("case", "triples a second", "GFLOP/s of a matrix product, same run")
-    return Table("Throughput of training", columns, rows) if rows else None
+    rows: list[tuple[Value, ...]] = []
+    for one in figures.done:
+        result = one["result"]
+        if one["cell"]["part"] == "scale" and "limit" in result:
+            rate, limit = result["triples_per_second"], result["limit"]
+            rows.append((one["cell"]["setting"], rate, limit, rate / limit, result["gflops"], result["copy_gb"]))
+    columns = ("case", "triples a second", "limit of the same minute", "share of it", "GFLOP/s of a product",
+               "GB/s of a copy")  # fmt: skip
+    note = (
+        "Published settings. The limit is what the products and bytes of a step need at these rates, one after the "
+        "other, all cores at work."
+    )
+    return Table("Throughput of training", columns, rows, note) if rows else None
 
 
 def cost_points(figures: Figures) -> list[Point]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import fields
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,13 +16,15 @@ from benchmarks.study.debian import sources
 from benchmarks.study.figures import Figures
 from benchmarks.study.graphs import Study, growing_movies, snapshots_of
 from benchmarks.study.robustness import _steps
-from benchmarks.study.scale import evolving_store, gemm_rate
+from benchmarks.study.scale import evolving_store, held_bytes
 from benchmarks.study.sections.from_text import from_text
 from benchmarks.study.sections.scale import cost_points, scale
 from benchmarks.study.sensitivity import FAMILIES, without
 from dkge_dist.evidence import fit, scores
 from dkge_dist.evidence.features import FEATURES
+from dkge_dist.graph.topology import Topology
 from dkge_dist.store.store import Store
+from dkge_dist.types import Triples
 from tests.benchmarks.study.test_page import envelope
 
 
@@ -86,8 +89,11 @@ def test_a_failing_command_is_told() -> None:
         scale_part.measured_command(["log", "no-such-store"])
 
 
-def test_gemm_rate_is_positive() -> None:
-    assert gemm_rate(64) > 0
+def test_bytes_of_all_arrays_are_counted() -> None:
+    train = Triples(*(np.zeros(10, np.int32) for _ in range(3)))
+    assert held_bytes({"a": (train, [np.zeros(2)]), "b": "text"}) == 3 * 40 + 16
+    graph = Topology.of(train, 4)
+    assert held_bytes(graph) == sum(held_bytes(getattr(graph, field.name)) for field in fields(graph)) > 0
 
 
 def test_nights_become_points_and_a_sentence() -> None:
