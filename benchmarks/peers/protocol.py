@@ -12,8 +12,8 @@ from dkge_dist.types import Array, Split, Triples
 
 VALIDATIONS = 20
 """Of a training that uses its whole budget. They do not count as learning."""
-PATIENCE = 6
-"""Validations without a better one to stop after."""
+PATIENCE = 10
+"""Validations without a better one to stop after: half of a budget, because a falling learning rate helps late."""
 
 
 class Graph(NamedTuple):
@@ -114,6 +114,11 @@ class Watch:
         elif self._since_best >= PATIENCE:
             self.report.stopped_by = "patience"
         return over or self._since_best >= PATIENCE
+
+    @property
+    def share(self) -> float:
+        """Of the budget that is used up."""
+        return min(1.0, self.report.seconds / self._budget)
 
     def end(self) -> FitReport:
         """The last look, if there was none since the last batch."""

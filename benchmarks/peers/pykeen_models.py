@@ -99,7 +99,7 @@ class PykeenPeer:
         with contextlib.suppress(OutOfBudgetError):
             loop.train(
                 factory, num_epochs=FOREVER, batch_size=batch, use_tqdm=False, num_workers=0, pin_memory=False,
-                label_smoothing=how.label_smoothing, callbacks=[_clock_of(watch)],
+                label_smoothing=how.label_smoothing, callbacks=[_clock_of(watch, optimizer)],
             )  # fmt: skip
         report = watch.end()
         model.load_state_dict(best)
@@ -159,9 +159,13 @@ def _as_real(rows: torch.Tensor) -> torch.Tensor:
     return torch.view_as_real(rows.contiguous()).flatten(1)
 
 
-def _clock_of(watch: Watch) -> Any:
-    """A callback that ends a training of PyKEEN when the watch says so."""
+def _clock_of(watch: Watch, optimizer: torch.optim.Optimizer) -> Any:
+    """A callback that ends a training of PyKEEN when the watch says so, and brings its learning rate down to nothing
+    until then, as ours does.
+    """
     from pykeen.training.callbacks import TrainingCallback
+
+    rate = optimizer.param_groups[0]["lr"]
 
     class Clock(TrainingCallback):
         """Counts batches; PyKEEN numbers epochs only."""
@@ -174,6 +178,8 @@ def _clock_of(watch: Watch) -> Any:
             epochs = done / self.of_epoch if self.of_epoch else 0.0
             if watch.after_batch(epochs):
                 raise OutOfBudgetError
+            for group in optimizer.param_groups:
+                group["lr"] = rate * (1 - watch.share)
 
         def post_epoch(self, epoch: int, epoch_loss: float, **kwargs: Any) -> None:
             if not self.of_epoch:
@@ -226,11 +232,11 @@ GRIDS: dict[str, dict[str, PykeenSettings]] = {
         "dropout .1, rate .003": _conve(0.003, 0.1),
     },
     "RotatE": {
-        "margin 6, 1 negative, rate .01": _rotate(6.0, 1, 0.01),
         "margin 6, 4 negatives, rate .01": _rotate(6.0, 4, 0.01),
-        "margin 6, 16 negatives, rate .01": _rotate(6.0, 16, 0.01),
-        "margin 3, 4 negatives, rate .03": _rotate(3.0, 4, 0.03),
+        "margin 9, 4 negatives, rate .01": _rotate(9.0, 4, 0.01),
+        "margin 9, 16 negatives, rate .01": _rotate(9.0, 16, 0.01),
+        "margin 9, 4 negatives, rate .003": _rotate(9.0, 4, 0.003),
     },
 }
-"""Four settings of each, from the published grids (loss, margin, rate, norm, temperature, dropout, negatives). The
+"""Four settings of each, from the published grids (loss, margin, rate, norm, dropout, negatives). The
 dimension is 100, the best published one of DKGE, and 200 for ConvE, whose picture of 10 × 20 is published."""

@@ -54,14 +54,22 @@ class Figures:
         return sorted(commands, key=len)[0] if commands else f"python -m benchmarks.study {part}"
 
     def machine(self, part: str) -> str:
-        """Where: processor, cores, and how busy they were besides."""
-        found = [one["machine"] for one in self.done if one["cell"]["part"] == part]
+        """Where and how long: processor, cores of a cell, seconds of a training, and how busy the machine was."""
+        found = [one for one in self.done if one["cell"]["part"] == part]
         if not found:
             return ""
-        loads = [one["load_before"] for one in found]
-        versions = ", ".join(f"{name} {version}" for name, version in sorted(found[-1]["versions"].items()))
-        busy = f"load before cells {min(loads):.1f} to {max(loads):.1f}"
-        return f"{found[-1]['cpu']}, {found[-1]['cores']} cores, {busy}; {versions}"
+        facts = found[-1]["machine"]
+        loads = [one["machine"]["load_before"] for one in found]
+        cores = sorted({one["machine"]["cores"] for one in found})
+        budgets = sorted({one["cell"]["budget"] for one in found if one["cell"]["budget"]})
+        versions = ", ".join(f"{name} {version}" for name, version in sorted(facts["versions"].items()))
+        told = [
+            facts["cpu"],
+            f"{' or '.join(map(str, cores))} core{'s' * (cores != [1])} for each cell",
+            *([f"at most {' or '.join(f'{budget:g}' for budget in budgets)} s of learning"] if budgets else []),
+            f"load before cells {min(loads):.1f} to {max(loads):.1f}",
+        ]
+        return f"{', '.join(told)}; {versions}"
 
 
 def value_at(result: Any, path: Iterable[str]) -> float | None:

@@ -20,6 +20,11 @@ def _rows(text: str) -> dict[str, list[Metrics | None]]:
     return table
 
 
+MOVIES_ENTITIES = 30_000
+MOVIES = f"imdb-30 (synthetic), {MOVIES_ENTITIES:,} entities"
+"""The graph of ours that stands beside IMDB-30SP, at an eighth of its size. At its full size a training of the study
+ends before most systems have begun: ConvE would see a fifteenth of the triples once."""
+
 TABLES = {
     "YAGO-3SP": _rows("""
 GAKE | 2,984 .150 .237 .155 .098 | 3,012 .141 .218 .151 .095 | 2,873 .140 .220 .156 .087
@@ -31,7 +36,7 @@ RotatE | 446 .463 .555 .480 .403 | 429 .460 .548 .482 .397 | 412 .452 .545 .482 
 DKGE, literal | 643 .460 .545 .479 .411 | 723 .440 .545 .475 .393 | 747 .445 .542 .476 .397
 DKGE, literal, online | - | 749 .440 .539 .473 .393 | 809 .442 .542 .473 .395
 """),
-    "imdb-30 (synthetic)": _rows("""
+    MOVIES: _rows("""
 GAKE | 5,798 .116 .213 .119 .081 | 5,542 .116 .218 .118 .079 | 5,623 .116 .219 .116 .081
 puTransE | 3,518 .122 .188 .132 .096 | 3,506 .119 .182 .134 .092 | 3,522 .123 .187 .134 .095
 TransE | 2,443 .330 .499 .368 .242 | 2,415 .323 .492 .363 .235 | 2,560 .326 .494 .360 .242
@@ -43,9 +48,9 @@ DKGE, literal, online | - | 2,841 .380 .567 .428 .282 | 2,976 .377 .561 .427 .28
 """),
 }
 """Test triples, train triples filtered. The second one is of IMDB-30SP, which is another graph than ours."""
-OTHER_GRAPH = {"imdb-30 (synthetic)": "IMDB-30SP (another graph)"}
+OTHER_GRAPH = {MOVIES: "IMDB-30SP (another graph)"}
 
-FASTER = {"YAGO-3SP": (6, 4), "imdb-30 (synthetic)": (20, 7)}
+FASTER = {"YAGO-3SP": (6, 4), MOVIES: (20, 7)}
 """A night online is at least so many times faster than static systems, and than puTransE online."""
 NIGHTS_UNTIL = {0.02: 6, 0.03: 8, 0.05: 14}
 """Nights of IMDB-30SP after which so much of the MRR is lost."""
