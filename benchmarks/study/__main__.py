@@ -12,6 +12,7 @@ from benchmarks.study.cells import Ledger
 from benchmarks.study.figures import Figures, export, restore
 from benchmarks.study.graphs import BUDGET, Study
 from benchmarks.study.page import write
+from benchmarks.study.readme import write as write_readme
 
 PARTS = ("comparison", "efficiency", "robustness", "sensitivity", "questions", "scale", "debian", "from_text")
 QUICK_BUDGET = 1.0
@@ -22,9 +23,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "part",
         nargs="+",
-        choices=(*PARTS, "all", "report", "export", "import"),
-        help="what to measure; `report` writes the page, `export` copies what is measured to benchmarks/results, "
-        "`import` takes it from there, so that it is not measured again",
+        choices=(*PARTS, "all", "report", "readme", "export", "import"),
+        help="what to measure; `report` writes the page, `readme` the results in the README, `export` copies what is "
+        "measured to benchmarks/results, `import` takes it from there, so that it is not measured again",
     )
     made.add_argument("--out", type=Path, default=Path("study.html"), help="the page (its tables: the same with .md)")
     made.add_argument("--quick", action="store_true", help="on small graphs, in seconds; its figures mean nothing")
@@ -61,17 +62,17 @@ def main(words: list[str] | None = None) -> int:
     arguments = parser().parse_args(words)
     study = study_of(arguments)
     study.work.mkdir(parents=True, exist_ok=True)
+    views = {
+        "report": lambda: write(Figures.of(study.work), arguments.out),
+        "readme": lambda: write_readme(Figures.of(study.work)),
+        "export": lambda: export(study.work),
+        "import": lambda: restore(study.work),
+    }
     # Debian's releases are not here by themselves: `all` leaves them out unless they are given.
     every = [part for part in PARTS if part != "debian" or arguments.debian or arguments.quick]
     for part in [name for given in arguments.part for name in (every if given == "all" else [given])]:
-        if part == "report":
-            write(Figures.of(study.work), arguments.out)
-            continue
-        if part == "export":
-            export(study.work)
-            continue
-        if part == "import":
-            restore(study.work)
+        if part in views:
+            views[part]()
             continue
         importlib.import_module(f"benchmarks.study.{part}").run(study)
     for cell in study.ledger.failed:

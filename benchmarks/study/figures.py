@@ -53,23 +53,23 @@ class Figures:
         commands = {one["command"] for one in self.done if one["cell"]["part"] == part and one["command"]}
         return sorted(commands, key=len)[0] if commands else f"python -m benchmarks.study {part}"
 
-    def machine(self, part: str) -> str:
-        """Where and how long: processor, cores of a cell, seconds of a training, and how busy the machine was."""
+    def told(self, part: str) -> str:
+        """How long, on how much of a machine: the most seconds of a training, and the cores of each."""
         found = [one for one in self.done if one["cell"]["part"] == part]
+        cores = sorted({one["machine"]["cores"] for one in found})
+        budget = max((one["cell"]["budget"] for one in found), default=0.0)
+        where = f"{' or '.join(map(str, cores))} core{'s' * (cores != [1])} for each training"
+        return f"at most {budget:g} s of learning, {where}" if budget else where
+
+    def machine(self, part: str) -> str:
+        """Where and how long: processor, cores, seconds of a training, and how busy the machine was."""
+        found = [one["machine"] for one in self.done if one["cell"]["part"] == part]
         if not found:
             return ""
-        facts = found[-1]["machine"]
-        loads = [one["machine"]["load_before"] for one in found]
-        cores = sorted({one["machine"]["cores"] for one in found})
-        budgets = sorted({one["cell"]["budget"] for one in found if one["cell"]["budget"]})
-        versions = ", ".join(f"{name} {version}" for name, version in sorted(facts["versions"].items()))
-        told = [
-            facts["cpu"],
-            f"{' or '.join(map(str, cores))} core{'s' * (cores != [1])} for each cell",
-            *([f"at most {' or '.join(f'{budget:g}' for budget in budgets)} s of learning"] if budgets else []),
-            f"load before cells {min(loads):.1f} to {max(loads):.1f}",
-        ]
-        return f"{', '.join(told)}; {versions}"
+        loads = [one["load_before"] for one in found]
+        versions = ", ".join(f"{name} {version}" for name, version in sorted(found[-1]["versions"].items()))
+        busy = f"load before cells {min(loads):.1f} to {max(loads):.1f}"
+        return f"{found[-1]['cpu']}, {self.told(part)}, {busy}; {versions}"
 
 
 def value_at(result: Any, path: Iterable[str]) -> float | None:
