@@ -51,7 +51,7 @@ def efficiency(figures: Figures) -> Section:
 
 
 def seconds_of_night(figures: Figures, row: Row, data: str, snapshot: str) -> float | None:
-    """Until a night is learnt, as it was timed on its own if it was; of static systems, until the model that was kept."""
+    """Until a night is learnt, as timed on its own if it was; of static systems, until the model that was kept."""
     timed = figures.find("efficiency", system=row.system, data=data, snapshot=snapshot)
     if timed:
         return figures.mean(timed, "seconds")
