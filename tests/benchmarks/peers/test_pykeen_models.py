@@ -60,3 +60,15 @@ def test_distances_are_the_scores_of_pykeen(name: str, setting: str) -> None:
                 rtol=1e-5,
                 atol=1e-5,
             )
+
+
+@pytest.mark.skipif(not HAS_PYKEEN, reason="PyKEEN is not installed")
+def test_products_are_the_scores_of_conve() -> None:
+    train, _ = teams(6, 6)
+    graph = graph_with(train, train)
+    system = PykeenPeer(next(iter(GRIDS["ConvE"].values())), 1)
+    system.fit(graph, 0.5)
+    asked = torch.from_numpy(np.stack([train.head, train.relation], 1)).long()
+    with torch.inference_mode():
+        own = system._model.predict_t(asked)
+        torch.testing.assert_close(system._predicted(asked[:, 0], asked[:, 1], True), own, rtol=1e-4, atol=1e-4)
