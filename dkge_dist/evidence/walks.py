@@ -120,6 +120,8 @@ class GraphEvidence:
         assert questions.relation.max(initial=-1) < self.counts.pairs.shape[0], "a relation beyond those counted"
         for asks_tail in (True, False):
             where = np.flatnonzero(questions.asks_tail == asks_tail)
+            # Those of one relation after each other: what a walk counts for one of them serves the next.
+            where = where[np.argsort(questions.relation[where], kind="stable")]
             if where.shape[0]:
                 yield where, self._inputs(asks_tail)
 

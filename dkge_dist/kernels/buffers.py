@@ -20,6 +20,16 @@ def append(buffer, count, value):  # type: ignore[no-untyped-def]
 
 
 @subkernel
+def with_room(buffer, count):  # type: ignore[no-untyped-def]
+    """The buffer, at least twice as long if it holds less than `count` values, or rows of them."""
+    if count <= buffer.shape[0]:
+        return buffer
+    bigger = np.empty((max(count, 2 * buffer.shape[0]), *buffer.shape[1:]), buffer.dtype)
+    bigger[: buffer.shape[0]] = buffer
+    return bigger
+
+
+@subkernel
 def sort_distinct(buffer, count):  # type: ignore[no-untyped-def]
     """Sort the first `count` values and drop duplicates; returns how many are left."""
     sort_range(buffer, 0, count)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dkge_dist.kernels.buffers import append
+from dkge_dist.kernels.buffers import with_room
 from dkge_dist.kernels.csr import entry, joins, locate
 from dkge_dist.kernels.evidence.links import clear_joint, fill_joint, first_links, is_first_link, leave_out
 from dkge_dist.kernels.evidence.lists import (
@@ -109,12 +109,33 @@ def _choose(met, limits, starts, known_starts, out):  # type: ignore[no-untyped-
 
 
 @subkernel
-def _weigh(graph, counts, question, candidate, linked, known, out):  # type: ignore[no-untyped-def]
-    """Add what the candidate's own pairs say."""
+def _weigh(graph, counts, question, candidate, linked, known, others, out):  # type: ignore[no-untyped-def]
+    """Add what the candidate's own pairs say; `others` have it under the asked relation."""
     if linked:
         out[LINK] = link_strength(graph, counts, question, candidate, known)
     pairs = counts.pairs[question[1]] - known
-    out[SHARE] = frequency(graph, counts.hubs, question, candidate) / pairs if pairs > 0 else 0.0
+    out[SHARE] = others / pairs if pairs > 0 else 0.0
+
+
+@subkernel
+def _kept_frequency(graph, hubs, question, candidate, kept):  # type: ignore[no-untyped-def]
+    """`frequency` of a candidate that the entity does not have yet: the same for all who ask by the relation.
+
+    So it is counted for the first of them, and kept until another relation asks.
+    """
+    asked_by, others = kept
+    if asked_by[candidate] != question[1] + 1:
+        asked_by[candidate] = question[1] + 1
+        others[candidate] = frequency(graph, hubs, question, candidate)
+    return others[candidate]
+
+
+@subkernel
+def _may_be_chosen(met, limits, starts, known_starts):  # type: ignore[no-untyped-def]
+    """Could `_choose` take it with so many starts, or more? Asks nothing of the candidate."""
+    if met[MET_LINKED] > 0 or _is_enough(max(met[COMPANY_SHARE], met[PATH_SHARE]), limits, starts):
+        return True
+    return met[SIMILAR_SHARE] > 0 and _is_enough(met[SIMILAR_SHARE], limits, known_starts)
 
 
 @subkernel
@@ -149,34 +170,44 @@ def _walk(graph, counts, limits, questions):  # type: ignore[no-untyped-def]
     room = min(graph.digest.shape[0], 2 * width * width * width + width * width + limits.links)
     met = np.full(graph.digest.shape[0], -1, np.int32), np.empty(room, np.int64), np.empty((room, MET))
     place, rows, values = met
+    order = np.empty(room, np.int64)
     heap = np.empty(limits.links, np.uint64), np.empty(limits.links, np.int32)
     scratch = np.zeros(2 * counts.pairs.shape[0], np.int64), heap
-    line, indptr = np.empty(COLUMNS, np.float32), np.zeros(questions[0].shape[0] + 1, np.int64)
-    found, weights, total = np.empty(1024, np.int32), np.empty(1024 * COLUMNS, np.float32), 0
+    kept = np.zeros(graph.digest.shape[0], np.int32), np.empty(graph.digest.shape[0], np.int64)
+    indptr = np.zeros(questions[0].shape[0] + 1, np.int64)
+    found, weights, total = np.empty(1024, np.int32), np.empty((1024, COLUMNS), np.float32), 0
     for q in range(questions[0].shape[0]):
         question = np.int64(questions[0][q]), np.int64(questions[1][q])
         count = _walk_question(graph, counts, limits, question, scratch, met)
         only_spare = spare(graph.thin, graph.digest, limits, question[0])
         known = _known_starts(graph.thin, graph.ahead, question, only_spare)
         spare_known = 1 if only_spare >= 0 and joins(graph.ahead, question[0], question[1], only_spare) else 0
-        order = np.argsort(rows[:count])
+        # Where the sample is everything, a neighbour has one start less than others: itself is left out.
+        size, left = _starts(graph.neighbours, limits, question[0], question[0]), 0
         for k in range(count):
-            row, at = rows[order[k]], order[k]
-            place[row] = -1
-            starts = _starts(graph.neighbours, limits, question[0], row)
+            place[rows[k]] = -1
+            if _may_be_chosen(values[k], limits, size - 1, known):
+                order[left] = (rows[k] << 32) | k
+                left += 1
+        order[:left].sort()
+        found, weights = with_room(found, total + left), with_room(weights, total + left)
+        for k in range(left):
+            row, at = order[k] >> 32, order[k] & 0xFFFFFFFF
             # A candidate in the sample itself is left out of it, and the spare steps in.
-            known_starts = known + (spare_known if is_neighbour(graph.thin, question[0], row) else 0)
+            is_start = is_neighbour(graph.thin, question[0], row)
+            starts = size - (1 if is_start and only_spare < 0 else 0)
+            known_starts = known + (spare_known if is_start else 0)
+            line = weights[total]
             if not _choose(values[at], limits, starts, known_starts, line):
                 continue
             if joins(graph.ahead, question[0], question[1], row):
                 continue
-            _weigh(graph, counts, question, row, values[at, MET_LINKED] > 0, 0, line)
-            found = append(found, total, row)
-            for column in range(COLUMNS):
-                weights = append(weights, total * COLUMNS + column, line[column])
+            others = _kept_frequency(graph, counts.hubs, question, row, kept)
+            _weigh(graph, counts, question, row, values[at, MET_LINKED] > 0, 0, others, line)
+            found[total] = row
             total += 1
         indptr[q + 1] = total
-    return indptr, found[:total].copy(), weights[: total * COLUMNS].copy()
+    return indptr, found[:total].copy(), weights[:total].copy()
 
 
 @subkernel
@@ -225,7 +256,8 @@ def _weigh_pairs(graph, counts, limits, questions, candidates, out):  # type: ig
         starts = _starts(graph.neighbours, limits, question[0], candidate)
         known_starts = _known_starts(graph.thin, graph.ahead, question, left_out)
         if _choose(met, limits, starts, known_starts, out[i]):
-            _weigh(graph, counts, question, candidate, met[MET_LINKED] > 0, known, out[i])
+            others = frequency(graph, counts.hubs, question, candidate)
+            _weigh(graph, counts, question, candidate, met[MET_LINKED] > 0, known, others, out[i])
 
 
 @kernel
@@ -253,7 +285,7 @@ class WalkInputs(NamedTuple):
 def walk(inputs: WalkInputs, entity: Array, relation: Array) -> Found:
     """The candidates of questions, known answers left out."""
     indptr, rows, values = _walk(*inputs, (as_readonly(entity, ROW), as_readonly(relation, ROW)))
-    return Found(indptr, rows, values.reshape(-1, COLUMNS))
+    return Found(indptr, rows, values)
 
 
 def weigh_pairs(inputs: WalkInputs, entity: Array, relation: Array, candidates: Array) -> Array:
