@@ -12,8 +12,6 @@ from dkge_dist.types import Array, Split, Triples
 
 VALIDATIONS = 20
 """Of a training that uses its whole budget. They do not count as learning."""
-PATIENCE = 10
-"""Validations without a better one to stop after: half of a budget, because a falling learning rate helps late."""
 
 
 class Graph(NamedTuple):
@@ -43,7 +41,7 @@ def graph_of(store: Store, snapshot: str) -> Graph:
 class FitReport:
     """What a training took. `seconds` are those of learning; validation is `valid_seconds`.
 
-    `best_seconds` is when the model that was kept was reached, `stopped_by` one of budget, patience and end.
+    `best_seconds` is when the model that was kept was reached, `stopped_by` one of budget and end.
     """
 
     seconds: float = 0.0
@@ -87,7 +85,9 @@ class OutOfBudgetError(Exception):
 
 
 class Watch:
-    """The clock of a training: validates now and then, keeps the best, and says when to stop."""
+    """The clock of a training: validates now and then, keeps the best, and says when to stop. Not before the budget is
+    used up: some learn nothing for long, and a falling learning rate helps late.
+    """
 
     def __init__(
         self,
@@ -97,7 +97,7 @@ class Watch:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._budget, self._validate, self._keep, self._clock = budget, validate, keep, clock
-        self._began, self._away, self._since_best = clock(), 0.0, 0
+        self._began, self._away = clock(), 0.0
         self._next = budget / VALIDATIONS
         self.report = FitReport()
 
@@ -111,9 +111,7 @@ class Watch:
             self._look()
         if over:
             self.report.stopped_by = "budget"
-        elif self._since_best >= PATIENCE:
-            self.report.stopped_by = "patience"
-        return over or self._since_best >= PATIENCE
+        return over
 
     @property
     def share(self) -> float:
@@ -132,9 +130,6 @@ class Watch:
         self.report.curve.append((self.report.seconds, found))
         if self.report.valid_hits_at_10 is None or found > self.report.valid_hits_at_10:
             self.report.valid_hits_at_10, self.report.best_seconds = found, self.report.seconds
-            self._since_best = 0
             self._keep()
-        else:
-            self._since_best += 1
         self._away += self._clock() - before
         self.report.valid_seconds = self._away

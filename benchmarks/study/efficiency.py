@@ -44,6 +44,6 @@ def _timed(study: Study, data: DataSet, preset: str, seed: int, night: int) -> R
         report, version = ours_online(data, snapshot, since)
         runs.append(report)
     medians = {
-        name: statistics.median(run[name] for run in runs) for name in ("seconds", "learn_seconds") if name in runs[0]
+        name: statistics.median(run[name] for run in runs) for name in ("seconds", "learn_seconds", "measure_seconds")
     }
     return {**medians, "runs": runs, "version": version, "since": since}

@@ -117,7 +117,7 @@ def test_fidelity_of_a_night() -> None:
 
 
 def test_a_watch_keeps_the_best_and_stops() -> None:
-    now, kept, values = [0.0], [], iter([0.1, 0.3, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2, 0.2])
+    now, kept, values = [0.0], [], iter([0.1, 0.3, *[0.2] * 18])
     watch = Watch(20.0, lambda: next(values), lambda: kept.append(now[0]), lambda: now[0])
     batches = 0
     while True:
@@ -126,9 +126,10 @@ def test_a_watch_keeps_the_best_and_stops() -> None:
         if watch.after_batch(batches / 10):
             break
     report = watch.end()
-    assert (report.stopped_by, report.valid_hits_at_10, report.best_seconds) == ("patience", 0.3, 2.0)
+    assert (report.stopped_by, report.valid_hits_at_10, report.best_seconds) == ("budget", 0.3, 2.0)
     assert kept == [1.0, 2.0]
-    assert report.seconds == 8.0, "two, and six without a better one"
+    assert (report.seconds, watch.share) == (20.0, 1.0)
+    assert len(report.curve) == 20
     late = Watch(1.0, lambda: 0.5, lambda: None, lambda: now[0])
     now[0] += 3.0
     assert late.after_batch(1.0)
