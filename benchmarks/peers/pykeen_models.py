@@ -6,6 +6,7 @@ PyKEEN is no dependency of the package: `pip install --constraint constraints.tx
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import logging
 import random
@@ -220,7 +221,10 @@ def _transe(margin: float, rate: float, norm: int) -> PykeenSettings:
 
 def _complex(rate: float, negatives: int, optimizer: str) -> PykeenSettings:
     loss = "SoftplusLoss" if negatives else "CrossEntropyLoss"
-    return PykeenSettings("ComplEx", rate, negatives, loss, optimizer, {"embedding_dim": 100}, inverse=not negatives)
+    # From PyKEEN's start values, of the size of 1, it learns nothing for long: scores of strangers are large.
+    small = functools.partial(torch.nn.init.normal_, std=0.01)
+    model = {"embedding_dim": 100, "entity_initializer": small, "relation_initializer": small}
+    return PykeenSettings("ComplEx", rate, negatives, loss, optimizer, model, inverse=not negatives)
 
 
 def _conve(rate: float, dropout: float) -> PykeenSettings:
