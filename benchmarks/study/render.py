@@ -113,19 +113,22 @@ def bars(
         colour = SERIES[1] if name.startswith("ours") else SERIES[0]
         parts.append(f'<text x="{left - 8}" y="{y + 12}" text-anchor="end">{escape(name)}</text>')
         parts.append(f'<rect x="{left}" y="{y}" width="{max(1, share * width):.1f}" height="15" fill="{colour}"/>')
-        beside = share
+        text, end = f"{shown(value)}{unit}", left + share * width
+        where = f'x="{end + 6:.1f}"'
         if name in marks:
             at = left + share_of(marks[name]) * width
-            parts.append(
-                f'<path d="M{at - 5:.1f} {y + 7.5}l5 -6l5 6l-5 6z" class="mark"><title>{MARK}: {shown(marks[name])}'
-                "</title></path>"
-            )
-            # The number would stand on the diamond.
-            beside = max(share, share_of(marks[name]) + 6 / width)
-        parts.append(f'<text x="{left + beside * width + 6:.1f}" y="{y + 12}">{shown(value)}{unit}</text>')
+            parts.append(f'<path d="M{at - 5:.1f} {y + 7.5}l5 -6l5 6l-5 6z" class="mark"/>')
+            parts.append(f'<text x="{at + 10:.1f}" y="{y + 12}" class="faint">{shown(marks[name])}</text>')
+            # The measured number goes into the bar, or where the published one does not stand.
+            if share * width > 50:
+                where = f'x="{end - 6:.1f}" text-anchor="end" class="inside"'
+            elif at - end < 50:
+                where = f'x="{at + 50:.1f}"'
+        parts.append(f'<text {where} y="{y + 12}">{text}</text>')
     if marks:
         at = left + width - 60
-        parts.append(f'<path d="M{at} 11l5 -6l5 6l-5 6z" class="mark"/><text x="{at + 16}" y="16">{MARK}</text>')
+        label = f'<text x="{at + 16}" y="16" class="faint">{MARK}</text>'
+        parts.append(f'<path d="M{at} 11l5 -6l5 6l-5 6z" class="mark"/>{label}')
     return "".join([*parts, "</svg>"])
 
 
@@ -189,7 +192,8 @@ COLOURS = {
 PLOT_STYLE = """
 svg { font: 12px system-ui, sans-serif; fill: var(--ink); }
 svg .title { font-weight: 600; } svg .grid { stroke: var(--faint); }
-svg .mark { fill: var(--paper); stroke: var(--ink); stroke-width: 1.5; }
+svg .mark { fill: var(--paper); stroke: var(--ink); stroke-width: 1.5; } svg .inside { fill: var(--paper); }
+svg .faint { opacity: .7; }
 """
 
 

@@ -53,11 +53,10 @@ def efficiency(figures: Figures) -> Section:
 def seconds_of_night(figures: Figures, row: Row, data: str, snapshot: str) -> float | None:
     """Until a night is learnt, as timed on its own if it was; of static systems, until the model that was kept."""
     timed = figures.find("efficiency", system=row.system, data=data, snapshot=snapshot)
-    if timed:
-        whole, measuring = figures.mean(timed, "seconds"), figures.mean(timed, "measure_seconds")
-        return whole - (measuring or 0.0) if whole is not None else None
-    found = figures.find("comparison", system=row.system, data=data, snapshot=snapshot)
-    return figures.mean(found, "fit", "best_seconds" if row.system in STATIC else "seconds")
+    found = timed or figures.find("comparison", system=row.system, data=data, snapshot=snapshot)
+    where = () if timed else ("fit",)
+    whole = figures.mean(found, *where, "best_seconds" if row.system in STATIC else "seconds")
+    return whole - (figures.mean(found, *where, "measure_seconds") or 0.0) if whole is not None else None
 
 
 def _how_much_faster(data: str, snapshot: str, seconds: dict[str, float]) -> list[str]:
