@@ -82,13 +82,16 @@ def value_at(result: Any, path: Iterable[str]) -> float | None:
 
 
 def export(work: Path, path: Path = EXPORTED, tell: Callable[[str], None] = print) -> None:
-    """Copy what is collected in a work folder to the file that the repository keeps."""
-    figures = Figures.of(work)
+    """Copy what is collected in a work folder to the file that the repository keeps. What that has besides stays."""
+    figures = Figures(Ledger(work / "cells").all())
     if not figures.done:
         raise SystemExit(f"{work}: nothing measured there")
+    known = json.loads(path.read_text())["cells"] if path.exists() else []
+    cells = {json.dumps(one["cell"], sort_keys=True): one for one in [*known, *portable(figures.done)]}
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(portable({"benchmark": "study", "cells": figures.done}), indent=1) + "\n")
-    tell(f"{len(figures.done)} cells, {len(figures.failed)} failed ones left out")
+    path.write_text(json.dumps({"benchmark": "study", "cells": list(cells.values())}, indent=1) + "\n")
+    kept = len(cells) - len(figures.done)
+    tell(f"{len(figures.done)} cells, {len(figures.failed)} failed ones left out, {kept} from elsewhere kept")
 
 
 def restore(work: Path, path: Path = EXPORTED, tell: Callable[[str], None] = print) -> None:

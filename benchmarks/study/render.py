@@ -79,7 +79,8 @@ def shown(value: Value, column: str = "") -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     if abs(value) < 1 and not column.endswith(" s") and "seconds" not in column:
-        return f"{value:.3f}".replace("0.", ".", 1)
+        # What rounds to nothing has no sign.
+        return f"{value:z.3f}".replace("0.", ".", 1).replace("-", "−")
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
 
 

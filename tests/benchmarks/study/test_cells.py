@@ -84,6 +84,17 @@ def test_figures_are_means_over_seeds_of_the_largest_budget(tmp_path: Path) -> N
         export(tmp_path / "elsewhere", tmp_path / "none.json")
 
 
+def test_an_export_keeps_what_was_measured_elsewhere(tmp_path: Path) -> None:
+    other, told = Cell(**{**vars(CELL), "seed": 2}), list[str]()
+    for place, cell, mrr in (("there", CELL, 0.1), ("there", other, 0.2), ("here", other, 0.3)):
+        Ledger(tmp_path / place / "cells").run(cell, lambda mrr=mrr: {"mrr": mrr})
+    for place in ("there", "here"):
+        export(tmp_path / place, tmp_path / "study.json", told.append)
+    cells = json.loads((tmp_path / "study.json").read_text())["cells"]
+    assert {one["cell"]["seed"]: one["result"]["mrr"] for one in cells} == {1: 0.1, 2: 0.3}
+    assert told[-1] == "1 cells, 0 failed ones left out, 1 from elsewhere kept"
+
+
 def test_what_was_exported_is_not_measured_again(tmp_path: Path) -> None:
     other = Cell(**{**vars(CELL), "seed": 2})
     for cell, mrr in ((CELL, 0.4), (other, 0.6)):

@@ -133,6 +133,7 @@ def test_numbers_as_they_are_read() -> None:
         ".460", "12,345", "643", "12.3", "3.46", "–", "x",
     ]  # fmt: skip
     assert shown(0.25, "training s") == "0.25"
+    assert [shown(x) for x in (-0.0001, -0.064)] == [".000", "−.064"]
 
 
 def test_plots_of_nothing_are_nothing() -> None:
