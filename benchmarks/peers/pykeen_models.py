@@ -237,7 +237,7 @@ def _conve(rate: float, dropout: float, loss: str = "CrossEntropyLoss") -> Pykee
 
 
 def _rotate(margin: float, negatives: int, rate: float) -> PykeenSettings:
-    # PyKEEN measures RotatE in L2, where distances, and so the margins that fit, are smaller than in L1.
+    # PyKEEN measures RotatE in L2, where rates that are small for the margin take the whole budget to get away from 0.
     loss = {"margin": margin, "adversarial_temperature": 1.0}
     return PykeenSettings("RotatE", rate, negatives, "NSSALoss", "Adam", {"embedding_dim": 100}, loss)
 
@@ -262,10 +262,10 @@ GRIDS: dict[str, dict[str, PykeenSettings]] = {
         "dropout .2, rate .003, every label by itself": _conve(0.003, 0.2, "BCEWithLogitsLoss"),
     },
     "RotatE": {
-        "margin 6, 4 negatives, rate .01": _rotate(6.0, 4, 0.01),
-        "margin 9, 4 negatives, rate .01": _rotate(9.0, 4, 0.01),
-        "margin 9, 16 negatives, rate .01": _rotate(9.0, 16, 0.01),
-        "margin 9, 4 negatives, rate .003": _rotate(9.0, 4, 0.003),
+        "margin 12, 4 negatives, rate .01": _rotate(12.0, 4, 0.01),
+        "margin 18, 4 negatives, rate .02": _rotate(18.0, 4, 0.02),
+        "margin 24, 4 negatives, rate .03": _rotate(24.0, 4, 0.03),
+        "margin 18, 16 negatives, rate .02": _rotate(18.0, 16, 0.02),
     },
 }
 """Four settings of each, from the published grids (loss, margin, rate, norm, dropout, negatives). The
