@@ -45,7 +45,8 @@ class Case:
         trained = self.epochs.triples * settings.train.max_epochs
         result: dict[str, Any] = {"triples_per_second": rate, "cpu_per_million": used / trained * 1e6}
         if self.processes:
-            batches = -(-self.epochs.triples // settings.train.batch_size) * settings.train.max_epochs
+            size, _ = settings.train.batch_for(self.epochs.triples)
+            batches = -(-self.epochs.triples // size) * settings.train.max_epochs
             result |= _moved(tables.entities.stats(), settings.model.dim, batches)
         tables.entities.close()
         return result

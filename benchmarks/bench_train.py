@@ -78,7 +78,8 @@ class Bench:
 
     def batches(self, count: int) -> list[Batch[ObjectBatch]]:
         """Batches of random train triples."""
-        size, triples = self.settings.train.batch_size, self.maker.triples.count
+        triples = self.maker.triples.count
+        size, _ = self.settings.train.batch_for(triples)
         draws = (np.random.default_rng([11, number]) for number in range(count))
         return [self.maker.make(rng.permutation(triples)[:size], rng) for rng in draws]
 

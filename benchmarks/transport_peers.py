@@ -83,7 +83,7 @@ def serve_zmq(server: ShardServer, folder: Path) -> Any:
             client, header, *frames = router.recv_multipart(copy=False)
             request = unpacked(header.bytes, [frame.buffer for frame in frames])
             reply, arrays = packed(answer(ATTEMPT, request, allocate))
-            router.send_multipart([client, reply, *arrays], copy=False)
+            router.send_multipart([client, reply, *map(memoryview, arrays)], copy=False)
 
     Thread(target=serve, daemon=True).start()
     return place

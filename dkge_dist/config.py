@@ -43,7 +43,7 @@ class ContextSettings(Section):
 class ModelSettings(Section):
     """The shape of the model. It belongs to the model version."""
 
-    dim: Annotated[int, Field(ge=1, le=4096, description="dimension of the vectors")] = 160
+    dim: Annotated[int, Field(ge=1, le=4096, description="dimension of the vectors")] = 128
     entity_layers: Annotated[int, Field(ge=1, le=3, description="layers of the entities' graph convolution")] = 1
     relation_layers: Annotated[int, Field(ge=1, le=3, description="layers of the relations' graph convolution")] = 1
 
@@ -60,10 +60,23 @@ class EvidenceSettings(Section):
     ] = 10.0
 
 
+BATCHES_AN_EPOCH = 50
+"""That a large batch leaves at least."""
+
+LEAST_BATCH, LARGEST_BATCH = 1000, 4000
+"""Positives of a batch that is chosen by the size of the graph."""
+
+RATE_EXPONENT = 0.5
+"""The learning rate is multiplied by this power of the growth of the batch."""
+
+
 class TrainSettings(Section):
     """Learning from scratch. The defaults learn best and fastest; the `paper` preset is the published method."""
 
-    batch_size: Annotated[int, Field(ge=1, le=10_000_000)] = 1000
+    batch_size: Annotated[
+        int | None,
+        Field(ge=1, le=10_000_000, description="positives; null: by the size of the graph, the learning rate with it"),
+    ] = None
     sampler: Annotated[
         Literal["shared", "bernoulli"],
         Field(description="negatives shared by a batch and scored on both sides, or one Bernoulli negative a triple"),
@@ -110,6 +123,16 @@ class TrainSettings(Section):
         if (self.sampler == "bernoulli") != (self.loss == "margin"):
             raise ValueError("train.loss=margin goes with train.sampler=bernoulli, the other losses with shared")
         return self
+
+    def batch_for(self, triples: int) -> tuple[int, float]:
+        """The positives of a batch for so many train triples, and what the learning rate of rows is multiplied by.
+
+        Large batches encode fewer contexts a triple and learn as well with longer steps, as long as there are enough.
+        """
+        if self.batch_size is not None:
+            return self.batch_size, 1.0
+        size = min(max(triples // BATCHES_AN_EPOCH, LEAST_BATCH), LARGEST_BATCH)
+        return size, (size / LEAST_BATCH) ** RATE_EXPONENT
 
 
 NUMBER = r"[0-9]+(?:\.[0-9]+)?"

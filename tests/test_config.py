@@ -235,6 +235,14 @@ def test_a_device_with_a_line_end(tmp_path: Path) -> None:
     assert refusal(written(tmp_path, 'device: "cpu\\n"\n')).startswith("setting device=")
 
 
+@pytest.mark.parametrize(
+    ("triples", "size", "factor"), [(0, 1000, 1), (50_000, 1000, 1), (100_000, 2000, 2**0.5), (10**7, 4000, 2)]
+)
+def test_batches_grow_with_the_graph_and_the_rate_with_them(triples: int, size: int, factor: float) -> None:
+    assert load_settings().train.batch_for(triples) == (size, pytest.approx(factor))
+    assert load_settings(None, ["train.batch_size=300"]).train.batch_for(triples) == (300, 1.0)
+
+
 @pytest.mark.parametrize("text", ["null", "~", ""])
 def test_no_learning_rate_of_its_own_for_dense_parameters(tmp_path: Path, text: str) -> None:
     assert load_settings(None, [f"train.dense_learning_rate={text}"]).train.dense_learning_rate is None

@@ -192,7 +192,8 @@ def _throughput(study: Study) -> None:
 
 def limit_of(bench: Bench) -> Result:
     """The triples a second that this machine's arithmetic and memory allow, measured now."""
-    size, sgemm, copy = bench.settings.train.batch_size, sgemm_rate(), copy_rate()
+    size, _ = bench.settings.train.batch_for(bench.maker.triples.count)
+    sgemm, copy = sgemm_rate(), copy_rate()
     operations, moved = np.mean([needs(batch, bench.settings.model.dim) for batch in bench.batches(4)], axis=0) / size
     return {"limit": float(1 / (operations / sgemm + moved / copy)), "gflops": sgemm / 1e9, "copy_gb": copy / 1e9}
 

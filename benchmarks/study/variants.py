@@ -60,6 +60,7 @@ class VariantDkge:
         """Until the budget is used up, or validation gets no better; the best vectors are kept."""
         train, self.candidates = self.settings.train, graph.candidates
         maker, count = self._maker(), graph.train.count
+        size, _ = train.batch_for(count)
         kind = torch.optim.Adam if ADAM in self.differences else torch.optim.SGD
         optimizer: torch.optim.Optimizer = kind(self.vectors.parameters(), lr=train.learning_rate)
         best: dict[str, Array] = {}
@@ -71,14 +72,14 @@ class VariantDkge:
         def keep() -> None:
             best.update(entities=self.joint_ED.copy(), relations=self.joint_RD.copy())
 
-        watch, batches = Watch(budget, validate, keep), -(-count // train.batch_size)
+        watch, batches = Watch(budget, validate, keep), -(-count // size)
         for number in range(FOREVER):
             epoch, batch = divmod(number, batches)
             if epoch >= train.max_epochs:
                 break
             if batch == 0:
                 order = self._order(count, epoch)
-            chosen = order[batch * train.batch_size :][: train.batch_size]
+            chosen = order[batch * size :][:size]
             made = maker.make(chosen, np.random.default_rng([self.settings.seed, epoch, batch]))
             optimizer.zero_grad()
             self._loss(made).backward()  # type: ignore[no-untyped-call]

@@ -85,8 +85,10 @@ class NegativeSampling:
     """How negatives are drawn from `candidates` (rows).
 
     `shared`: `count` of them serve a whole batch, half uniform, half as often as they stand in the triples `frequent`:
-    common answers are hard. With `logq_correction` each weighs as many entities as it stands for, so that the softmax
-    estimates the one over all entities. `bernoulli`: one a positive, on the head with the relation's `head_chance`.
+    common answers are hard. `in_batch`: the latter are ends of the batch's own triples, as many as there are. Where
+    batches are random samples of `frequent`, they are as good as any, and encoded anyway. With `logq_correction` each
+    weighs as many entities as it stands for, so that the softmax estimates the one over all entities. `bernoulli`: one
+    a positive, on the head with the relation's `head_chance`.
 
     Of `moving` entities (ascending), where few of all learn, as many shared ones again: they would hardly be drawn, and
     nothing would keep them away from the questions of others.
@@ -99,34 +101,47 @@ class NegativeSampling:
     logq_correction: bool = False
     head_chance: Array | None = None
     moving: Array = field(default_factory=lambda: np.empty(0, ROW))
+    in_batch: bool = False
 
     @staticmethod
     def of(
-        graph: TrainingGraph, sampler: Sampler, count: int, logq_correction: bool, moving: Array | None = None
+        graph: TrainingGraph,
+        sampler: Sampler,
+        count: int,
+        logq_correction: bool,
+        moving: Array | None = None,
+        in_batch: bool = False,
     ) -> NegativeSampling:
         """Negatives from all entities of a graph. Only Bernoulli sampling needs head chances, which cost a sort."""
         is_bernoulli = sampler == "bernoulli"
         head_chance = bernoulli_head_chance(*graph.train, graph.relation_rows) if is_bernoulli else None
         moving = distinct(moving) if moving is not None else np.empty(0, ROW)
-        return NegativeSampling(sampler, graph.entities, graph.train, count, logq_correction, head_chance, moving)
+        return NegativeSampling(
+            sampler, graph.entities, graph.train, count, logq_correction, head_chance, moving, in_batch
+        )
 
-    def draw_shared(self, rng: np.random.Generator) -> Array:
-        """Rows of shared negatives, perhaps with repeats."""
-        half, triples = self.count // 2, self.frequent.count
-        uniform = self.candidates[rng.integers(0, self.candidates.shape[0], self.count - half)]
-        positions = rng.integers(0, 2 * triples, half)
-        heads, tails = positions[positions < triples], positions[positions >= triples]
+    def draw_shared(self, rng: np.random.Generator, batch: Triples) -> Array:
+        """Rows of shared negatives for the triples of a whole batch, perhaps with repeats."""
+        frequent, some = self._frequent_count(batch.count), batch if self.in_batch else self.frequent
+        uniform = self.candidates[rng.integers(0, self.candidates.shape[0], self.count - frequent)]
+        ends = 2 * some.count
+        positions = rng.permutation(ends)[:frequent] if self.in_batch else rng.integers(0, ends, frequent)
+        heads, tails = positions[positions < some.count], positions[positions >= some.count]
         moving = self.moving[rng.integers(0, self.moving.shape[0], self.count)] if self.moving.shape[0] else self.moving
-        return np.concatenate([uniform, self.frequent.head[heads], self.frequent.tail[tails - triples], moving])
+        return np.concatenate([uniform, some.head[heads], some.tail[tails - some.count], moving])
 
-    def log_weights(self, topology: Topology, rows: Array) -> Array:
-        """Of drawn negatives: −log of the chance that an entity is drawn at all."""
+    def _frequent_count(self, batch_size: int) -> int:
+        """How many are drawn by how often they stand in triples; all others are uniform."""
+        return min(self.count // 2, 2 * batch_size) if self.in_batch else self.count // 2
+
+    def log_weights(self, topology: Topology, rows: Array, batch_size: int) -> Array:
+        """Of negatives drawn for a batch: −log of the chance that an entity is drawn at all."""
         if not self.logq_correction:
             return np.zeros(rows.shape[0], np.float32)
         degree = list_sizes(topology.outgoing, rows) + list_sizes(topology.incoming, rows)
-        half = self.count // 2
-        uniform = (self.count - half) / self.candidates.shape[0]
-        expected = uniform + half * degree / (2 * self.frequent.count)
+        frequent = self._frequent_count(batch_size)
+        uniform = (self.count - frequent) / self.candidates.shape[0]
+        expected = uniform + frequent * degree / (2 * self.frequent.count)
         if self.moving.shape[0]:
             expected = expected + among(self.moving, rows) * (self.count / self.moving.shape[0])
         weight: Array = -np.log(-np.expm1(-expected))
@@ -204,7 +219,7 @@ class BatchMaker(Generic[Objects]):
         topology = self.entities.topology
         is_shared = self.negatives.sampler == "shared"
         if is_shared:
-            drawn, side = self.negatives.draw_shared(rng), np.empty(0, np.int8)
+            drawn, side = self.negatives.draw_shared(rng, whole), np.empty(0, np.int8)
         else:
             draws = rng.random((whole.count, TRIES + 1))[mine]
             head_chance = self.negatives.head_chance
@@ -224,7 +239,7 @@ class BatchMaker(Generic[Objects]):
             relation=relation,
             tail=tail,
             shared=shared,
-            log_weight=self.negatives.log_weights(topology, rows[shared]),
+            log_weight=self.negatives.log_weights(topology, rows[shared], whole.count),
             known_tail_mask=known_among(topology.outgoing, triples.head, triples.relation, *known),
             known_head_mask=known_among(topology.incoming, triples.tail, triples.relation, *known),
             tail_offset=tail_offset,

@@ -50,9 +50,11 @@ class Trainer:
     ) -> None:
         self.maker, self.learner, self.validation, self.checkpoints = maker, learner, validation, checkpoints
         self.settings, self.seed, self.communicator = settings, seed, communicator
-        self.rates = Rates(settings.learning_rate, settings.dense_learning_rate or settings.learning_rate)
+        self.batch_size, factor = settings.batch_for(maker.triples.count)
+        rate = settings.learning_rate * factor
+        self.rates = Rates(rate, settings.dense_learning_rate or rate)
         self.stopping = EarlyStopping(settings.early_stopping_metric, settings.patience)
-        self.order = ShuffledOrder(maker.triples.count, settings.batch_size)
+        self.order = ShuffledOrder(maker.triples.count, self.batch_size)
         self.batches = self.order.batches
         self.relations = np.arange(maker.relations.count, dtype=ROW)
 
@@ -98,7 +100,7 @@ class Trainer:
         """Learn the rest of an epoch, then validate."""
         clock = self.communicator.clock
         began, before, first, speed = clock(), progress.seconds, progress.batch, 0.0
-        size = self.settings.batch_size
+        size = self.batch_size
         with closing(prefetcher.epoch(progress.epoch, progress.batch)) as batches:
             for prepared in batches:
                 loss = self._learn(prepared, progress)
@@ -137,7 +139,7 @@ class Trainer:
 
     def _end_epoch(self, progress: TrainProgress, speed: float, before: float, began: float) -> TrainProgress:
         clock = self.communicator.clock
-        seen = min(progress.batch * self.settings.batch_size, self.maker.triples.count)
+        seen = min(progress.batch * self.batch_size, self.maker.triples.count)
         number = progress.epoch + 1
         line: dict[str, Any] = {"epoch": number, "loss": progress.epoch_loss / seen, "triples_per_second": round(speed)}
         usual = max(progress.history[0]["loss"], self.settings.margin) if progress.history else 0.0

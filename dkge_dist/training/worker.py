@@ -28,6 +28,9 @@ from dkge_dist.training.progress import TrainProgress
 from dkge_dist.training.trainer import Trainer
 from dkge_dist.types import Array, Triples
 
+IN_BATCH = 2
+"""A batch of so many times the negatives lends them its own ends. A small one would learn from few entities."""
+
 
 @dataclass(frozen=True)
 class TrainJob:
@@ -95,7 +98,9 @@ def build_trainer(communicator: Communicator, tables: Tables, job: TrainJob, dev
     """A trainer at its start."""
     graph, settings, train = job.graph, job.settings, job.settings.train
     form: Form = job.form or ("ragged" if device.type == "cpu" else "padded")
-    negatives = NegativeSampling.of(graph, train.sampler, train.negatives, train.logq_correction)
+    size, _ = train.batch_for(graph.train.count)
+    in_batch = size >= IN_BATCH * train.negatives
+    negatives = NegativeSampling.of(graph, train.sampler, train.negatives, train.logq_correction, in_batch=in_batch)
     contexts = EntityContexts(graph.topology, graph.digests[0], graph.sampling, form)
     contexts.keep(graph.entities)
     maker = BatchMaker(

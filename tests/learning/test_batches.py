@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
@@ -186,12 +188,12 @@ def test_as_many_negatives_again_are_of_entities_that_move(moving: list[int]) ->
     """Each weighs by how rarely it is drawn, by any of the ways."""
     graph = graph_of_rows([(0, 0, n) for n in range(1, 50)], 100, 1, Sampling(0, 4, 1))
     negatives = NegativeSampling.of(graph, "shared", 400, True, np.array(moving, ROW))
-    drawn = negatives.draw_shared(np.random.default_rng(0))
+    drawn = negatives.draw_shared(np.random.default_rng(0), graph.train)
     assert drawn.shape == (800,)
     assert set(drawn[400:].tolist()) == set(moving)
     rows = np.array([0, 3, 8, 40], ROW)
     ends = {0: 49, 3: 1, 8: 1, 40: 1}
-    found = negatives.log_weights(graph.topology, rows)
+    found = negatives.log_weights(graph.topology, rows, graph.train.count)
     for row, weight in zip(rows.tolist(), found.tolist(), strict=True):
         expected = 200 / 50 + 200 * ends[row] / 98 + (400 / len(moving) if row in moving else 0)
         assert weight == pytest.approx(-np.log(1 - np.exp(-expected)), rel=1e-4, abs=1e-6)
@@ -208,13 +210,29 @@ def test_half_of_the_shared_negatives_are_as_frequent_as_in_the_triples() -> Non
     """Entity 0 stands at one end of every triple: it is half of the frequent half."""
     graph = graph_of_rows([(0, 0, n) for n in range(1, 50)], 100, 1, Sampling(0, 4, 1))
     negatives: NegativeSampling = negatives_of(graph, "shared", count=4001)
-    drawn = negatives.draw_shared(np.random.default_rng(0))
+    drawn = negatives.draw_shared(np.random.default_rng(0), graph.train.take(np.arange(3)))
     assert drawn.shape == (4001,)
     uniform, frequent = drawn[:2001], drawn[2001:]
     assert set(uniform.tolist()) == set(range(100))
     assert (uniform == 0).sum() < 50
     assert abs((frequent == 0).mean() - 0.5) < 0.05
     assert frequent.max() < 50
+
+
+@pytest.mark.parametrize(("batch_size", "of_batch"), [(5, 10), (40, 50)])
+def test_frequent_negatives_in_batch_are_ends_of_its_triples(batch_size: int, of_batch: int) -> None:
+    """Each end at most once; what a small batch lacks is uniform, and weighs so."""
+    graph = graph_of_rows([(0, 0, n) for n in range(1, 50)], 100, 1, Sampling(0, 4, 1))
+    negatives: NegativeSampling = negatives_of(graph, "shared", count=100, logq_correction=True, in_batch=True)
+    batch = graph.train.take(np.arange(batch_size))
+    drawn = negatives.draw_shared(np.random.default_rng(0), batch)
+    assert drawn.shape == (100,)
+    frequent = drawn[100 - of_batch :].tolist()
+    ends = Counter([*batch.head.tolist(), *batch.tail.tolist()])
+    assert all(times <= ends[row] for row, times in Counter(frequent).items())
+    expected = (100 - of_batch) / 100 + of_batch * 49 / 98
+    (weight,) = negatives.log_weights(graph.topology, np.array([0], ROW), batch_size)
+    assert weight == pytest.approx(-np.log(1 - np.exp(-expected)), rel=1e-4, abs=1e-6)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
