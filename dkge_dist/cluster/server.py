@@ -18,9 +18,9 @@ import numpy as np
 
 from dkge_dist.cluster.errors import StaleAttemptError
 from dkge_dist.cluster.transport import AllocateReply, Shape
-from dkge_dist.kernels.codes import Grid
+from dkge_dist.kernels.codes import Grid, count_closer_of_many
 from dkge_dist.kernels.jit import set_threads
-from dkge_dist.kernels.ranks import FilteredCandidates, count_closer, distances_to_rows
+from dkge_dist.kernels.ranks import FilteredCandidates, distances_to_rows
 from dkge_dist.kernels.sets import distinct
 from dkge_dist.store.codes import save_code_blocks
 from dkge_dist.store.manifest import PartEntry
@@ -234,7 +234,7 @@ class ShardServer:
         """How many candidates are closer to each query than its bound, and how many just as close."""
         with self._changed:
             self._check(attempt)
-            return count_closer(query_QD, bound_Q, self._shard.values[Field.JOINT], candidates, filtered)
+            return count_closer_of_many(query_QD, bound_Q, self._shard.values[Field.JOINT], candidates, filtered)
 
     def nearest(self, attempt: str, query_QD: Array, candidates: Array, top: int) -> Nearest:
         """The candidates nearest to each query, by their rows in the whole table."""

@@ -27,11 +27,11 @@ from dkge_dist.cluster.requests import (
 from dkge_dist.cluster.row_slice import PendingPull, RowSlice
 from dkge_dist.cluster.server import LocalRows, Reply
 from dkge_dist.cluster.transport import Address, Message, Payload, Received, RowSelection
-from dkge_dist.kernels.codes import grid_of
+from dkge_dist.kernels.codes import grid_of, sample_of
 from dkge_dist.kernels.ranks import FilteredCandidates
 from dkge_dist.kernels.rows import RowMembership
 from dkge_dist.runtime import Communicator
-from dkge_dist.store.codes import sample_of, save_code_index, wants_codes
+from dkge_dist.store.codes import save_code_index, wants_codes
 from dkge_dist.store.manifest import PartEntry, TableEntry
 from dkge_dist.store.storage import Staging
 from dkge_dist.store.tables import save_index

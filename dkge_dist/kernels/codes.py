@@ -17,7 +17,7 @@ import numpy as np
 from dkge_dist.kernels.byte_distances import ERROR_BITS, rows_within
 from dkge_dist.kernels.hashing import xxh64
 from dkge_dist.kernels.jit import as_readonly, estimate, parallel_kernel, prange, subkernel
-from dkge_dist.kernels.ranks import TILE, FilteredCandidates
+from dkge_dist.kernels.ranks import TILE, FilteredCandidates, count_closer
 from dkge_dist.types import OFFSET, ROW, Array
 
 QUERIES = 1024
@@ -41,6 +41,15 @@ class Grid(NamedTuple):
 
     low: float
     scale: float
+
+
+SAMPLE = 1 << 13
+"""Rows that the grid of a table is chosen by."""
+
+
+def sample_of(rows: int) -> Array:
+    """The rows that the grid of a table is chosen by, whoever holds them."""
+    return np.arange(0, rows, -(-rows // SAMPLE) or 1, dtype=ROW)
 
 
 RANGE = (0.002, 0.998)
@@ -250,6 +259,20 @@ def count_closer_by_codes(
     table, tiles = as_readonly(table_ED, np.float32), as_readonly(tiles_TGW)
     _count_closer(asking, table, tiles, as_readonly(candidates, ROW), skipped, closer, equal)
     return closer.sum(0), equal.sum(0)
+
+
+PAYS = 600
+"""Comparisons that codes save as much time in as it takes to encode a row for them alone."""
+
+
+def count_closer_of_many(
+    query_QD: Array, bound_Q: Array, table_ED: Array, candidates: Array, filtered: FilteredCandidates
+) -> tuple[Array, Array]:
+    """As `ranks.count_closer`, of a table without codes: with codes made for these queries, if there are enough."""
+    if PAYS * table_ED.shape[0] > query_QD.shape[0] * candidates.shape[0]:
+        return count_closer(query_QD, bound_Q, table_ED, candidates, filtered)
+    grid = grid_of(table_ED[sample_of(table_ED.shape[0])])
+    return count_closer_by_codes(coded(query_QD, bound_Q, grid), table_ED, encode(table_ED, grid), candidates, filtered)
 
 
 @parallel_kernel

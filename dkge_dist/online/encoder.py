@@ -9,6 +9,7 @@ Shapes: B objects of a batch, M context vertices, H objects held near where they
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -50,7 +51,7 @@ class OnlineBatch:
     changing: ObjectBatch
     order: Array
 
-    @property
+    @cached_property
     def trained(self) -> Array:
         """Those whose `^k` may get a gradient."""
         return np.concatenate([self.frozen, self.changing.rows])

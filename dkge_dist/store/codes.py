@@ -14,13 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
-from dkge_dist.kernels.codes import Grid, encode, grid_of, groups_of
+from dkge_dist.kernels.codes import Grid, encode, grid_of, groups_of, sample_of
 from dkge_dist.kernels.ranks import TILE
 from dkge_dist.store.manifest import PartEntry, TableEntry
 from dkge_dist.store.mapping import map_files
 from dkge_dist.store.storage import Blob, Staging, Storage, StoreError
 from dkge_dist.store.verify import DamagedPartError, add_part, add_parts, open_part, verify_bytes, when_blocks
-from dkge_dist.types import ROW, Array
+from dkge_dist.types import Array
 
 CODED_FROM_ROWS = 1 << 16
 """Smaller tables have no codes: all of their vectors are read in less than a millisecond."""
@@ -28,18 +28,10 @@ CODED_FROM_ROWS = 1 << 16
 IN_CACHE = 1 << 23
 """Bytes that are verified before they are scanned: few enough to be in a cache then, and enough for all threads."""
 
-SAMPLE = 1 << 13
-"""Rows that the grid of a table is chosen by."""
-
 
 def wants_codes(rows: int) -> bool:
     """Is a table of so many rows worth codes?"""
     return rows >= CODED_FROM_ROWS
-
-
-def sample_of(rows: int) -> Array:
-    """The rows that the grid of a table is chosen by, whoever holds them."""
-    return np.arange(0, rows, -(-rows // SAMPLE), dtype=ROW)
 
 
 def with_codes(staging: Staging, entry: TableEntry, values: Array, block: int) -> TableEntry:

@@ -10,7 +10,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from dkge_dist.kernels.ranks import FilteredCandidates, count_closer, distances_to_rows
+from dkge_dist.kernels.codes import count_closer_of_many
+from dkge_dist.kernels.ranks import FilteredCandidates, distances_to_rows
 from dkge_dist.store.manifest import PartEntry, TableEntry
 from dkge_dist.store.storage import Staging, Storage
 from dkge_dist.store.tables import load_table, save_delta, save_table
@@ -173,7 +174,7 @@ class LocalTable:
         self, query_QD: Array, bound_Q: Array, candidates: Array, filtered: FilteredCandidates
     ) -> tuple[Array, Array]:
         """How many candidates are closer to each query than its bound, and how many just as close."""
-        return count_closer(query_QD, bound_Q, self.shard.values[Field.JOINT], candidates, filtered)
+        return count_closer_of_many(query_QD, bound_Q, self.shard.values[Field.JOINT], candidates, filtered)
 
     def nearest(self, query_QD: Array, candidates: Array, top: int) -> Nearest:
         """The `top` candidates nearest to each query."""

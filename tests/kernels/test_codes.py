@@ -17,6 +17,7 @@ from dkge_dist.kernels.codes import (
     checks_of,
     coded,
     count_closer_by_codes,
+    count_closer_of_many,
     encode,
     grid_of,
     groups_of,
@@ -86,8 +87,11 @@ def test_counts_are_those_of_the_exact_scan(
         if not byte_distances.compiled:
             patch.setattr(module, "QUERIES", 3)
         found = count_closer_by_codes(coded(query, bound, grid), table, encode(table, grid), candidates, filtered)
+        patch.setattr(module, "PAYS", data.draw(st.sampled_from([0, 1 << 40])))
+        of_many = count_closer_of_many(query, bound, table, candidates, filtered)
     expected = count_closer(query, bound, table, candidates, filtered)
     assert [some.tolist() for some in found] == [some.tolist() for some in expected]
+    assert [some.tolist() for some in of_many] == [some.tolist() for some in expected]
 
 
 @settings(max_examples=100, deadline=None)
