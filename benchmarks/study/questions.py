@@ -19,7 +19,7 @@ from benchmarks.study.graphs import DataSet, Study, dbpedia, movie_graph
 from benchmarks.study.systems import night_of
 from dkge_dist import api
 from dkge_dist.config import settings_of_model
-from dkge_dist.evaluation.link_prediction import filter_known, find_evidence, metrics, rank_filtered
+from dkge_dist.evaluation.link_prediction import metrics, rank_among
 from dkge_dist.evidence.fitting import validation_half
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.jobs.evidence import open_evidence
@@ -126,11 +126,6 @@ def _held_out(opened: OpenedModel) -> Triples:
 
 
 def _asked(embedding: Any, triples: Triples, known: Any, evidence: Evidence | None) -> dict[str, float]:
-    ranks = rank_filtered(
-        embedding,
-        triples,
-        filter_known(triples, *known),
-        find_evidence(evidence, triples) if evidence is not None else None,
-    ).tail
+    ranks = rank_among(embedding, triples, known[0], known[1], evidence).tail
     found = metrics(np.asarray(ranks))
     return {"questions": triples.count, "mrr": found["mrr"], "p@1": found["hits@1"], "mr": found["mr"]}

@@ -15,10 +15,8 @@ from dkge_dist.evaluation.comparison import Estimate, reciprocal_ranks
 from dkge_dist.evaluation.link_prediction import (
     JointEmbedding,
     Ranks,
-    filter_known,
-    find_evidence,
     metrics,
-    rank_filtered,
+    rank_among,
 )
 from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.scores import Evidence, combined_score
@@ -26,13 +24,15 @@ from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.csr import Adjacency
-from dkge_dist.kernels.ranks import known_answers
+from dkge_dist.kernels.ranks import answer_counts, known_answers
 from dkge_dist.kernels.sets import distinct
 from dkge_dist.kernels.triples import canonical, contains, minus, pack
 from dkge_dist.types import ROW, Array, Split, Triples
 
 KEPT = 2000
 """Triples that were kept, near the change or far from it, that are looked at. Around hubs they are very many."""
+SIBLINGS = 1 << 22
+"""Triples near the change that these are drawn from, on either side."""
 STREAM = 6
 """Of random numbers, apart from the other streams of a seed."""
 
@@ -98,7 +98,8 @@ def night_triples(diff: Diff, train: Triples, topology: Topology, snapshot: Snap
         | np.isin(added.tail, diff.emerging_entities)
         | np.isin(added.relation, diff.emerging_relations)
     )
-    near, rng = _kept_near(diff, topology), np.random.default_rng([seed, STREAM])
+    rng = np.random.default_rng([seed, STREAM])
+    near = _kept_near(diff, topology, rng)
     far = _kept_far(train, [near, added], rng)
     return NightTriples(
         added.take(~emerging),
@@ -121,19 +122,31 @@ def forgotten(deleted: Triples, snapshot: Snapshot) -> Triples:
     return deleted.take(alive & ~moved)
 
 
-def _kept_near(diff: Diff, topology: Topology) -> Triples:
+def _kept_near(diff: Diff, topology: Topology, rng: np.random.Generator) -> Triples:
     changed = Triples.concat([diff.added, diff.deleted])
-    tails = _siblings(topology.outgoing, changed.head, changed.relation, changed.tail)
-    heads = _siblings(topology.incoming, changed.tail, changed.relation, changed.head)
+    tails = _siblings(topology.outgoing, changed.head, changed.relation, changed.tail, rng)
+    heads = _siblings(topology.incoming, changed.tail, changed.relation, changed.head, rng)
     near = Triples.concat([Triples(*tails), Triples(heads[2], heads[1], heads[0])])
     return minus(minus(canonical(near), diff.added), diff.deleted)
 
 
-def _siblings(adjacency: Adjacency, entity: Array, relation: Array, answer: Array) -> tuple[Array, Array, Array]:
-    """(entity, relation, answer) of all known answers to some questions, and of the answers given."""
-    known = known_answers(adjacency, entity, relation, answer)
+def _siblings(
+    adjacency: Adjacency, entity: Array, relation: Array, answer: Array, rng: np.random.Generator
+) -> tuple[Array, Array, Array]:
+    """(entity, relation, answer) of all known answers to some questions, and of the answers given.
+
+    Each question counts once: a night may change thousands of the answers of a hub, each of which has all the others
+    beside it. Of questions with too many answers in all, some are drawn.
+    """
+    _, first = np.unique(pack(entity, relation), return_index=True)
+    count = answer_counts(adjacency, entity[first], relation[first], answer[first])
+    if count.sum() > SIBLINGS:
+        order = rng.permutation(first.shape[0])
+        few = max(1, int(np.searchsorted(np.cumsum(count[order]), SIBLINGS, "right")))
+        first = first[np.sort(order[:few])]
+    known = known_answers(adjacency, entity[first], relation[first], answer[first])
     count = np.diff(known.indptr)
-    return np.repeat(entity, count).astype(ROW), np.repeat(relation, count).astype(ROW), known.rows
+    return np.repeat(entity[first], count).astype(ROW), np.repeat(relation[first], count).astype(ROW), known.rows
 
 
 def _kept_far(train: Triples, apart: list[Triples], rng: np.random.Generator) -> Triples:
@@ -224,7 +237,4 @@ def _above(embedding: JointEmbedding, replaced: Replaced, evidence: Evidence | N
 
 
 def _ranks(embedding: JointEmbedding, triples: Triples, known: Topology, evidence: Evidence | None) -> Ranks:
-    if not triples.count:
-        return Ranks(np.empty(0), np.empty(0))
-    filtered = filter_known(triples, known.outgoing, known.incoming)
-    return rank_filtered(embedding, triples, filtered, find_evidence(evidence, triples) if evidence else None)
+    return rank_among(embedding, triples, known.outgoing, known.incoming, evidence)

@@ -22,6 +22,7 @@ from dkge_dist.evidence.weights import NOWHERE
 from dkge_dist.kernels.csr import Adjacency, incoming, outgoing
 from dkge_dist.kernels.ranks import (
     FilteredCandidates,
+    answer_counts,
     distances_between,
     in_lists,
     known_answers,
@@ -31,11 +32,13 @@ from dkge_dist.kernels.ranks import (
 from dkge_dist.kernels.sets import among
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.tables.table import Table
-from dkge_dist.types import ROW, Array, Field, Split, Triples
+from dkge_dist.types import OFFSET, ROW, Array, Field, Split, Triples
 
 Protocol = Literal["paper", "filtered"]
 TRIPLES_AT_ONCE = 2048
 """Ranked between two reports of progress."""
+KNOWN_AT_ONCE = 1 << 22
+"""Known answers that are listed at a time. A hub has as many as it has triples, and each of these asks for it again."""
 PROTOCOLS: tuple[Protocol, ...] = ("paper", "filtered")
 
 
@@ -118,9 +121,37 @@ def find_evidence(evidence: Evidence, triples: Triples) -> tuple[SideEvidence, S
 def rank(embedding: JointEmbedding, triples: Triples, known: Triples, evidence: Evidence | None = None) -> Ranks:
     """Rank both sides of `triples`; answers that make a triple of canonical `known` are no candidates."""
     rows = embedding.entities.rows
-    filtered = filter_known(triples, outgoing(known, rows), incoming(known, rows))
-    found = find_evidence(evidence, triples) if evidence is not None else None
-    return rank_filtered(embedding, triples, filtered, found)
+    return rank_among(embedding, triples, outgoing(known, rows), incoming(known, rows), evidence)
+
+
+def rank_among(
+    embedding: JointEmbedding,
+    triples: Triples,
+    known_tails: Adjacency,
+    known_heads: Adjacency,
+    evidence: Evidence | None = None,
+) -> Ranks:
+    """The same by neighbour lists of what is known, however many triples and known answers there are."""
+    parts = [Ranks(np.empty(0), np.empty(0))]
+    for batch in batches_of(triples, known_tails, known_heads):
+        some = triples.take(batch)
+        filtered = filter_known(some, known_tails, known_heads)
+        found = find_evidence(evidence, some) if evidence is not None else None
+        parts.append(rank_filtered(embedding, some, filtered, found))
+    return Ranks.concat(parts)
+
+
+def batches_of(triples: Triples, known_tails: Adjacency, known_heads: Adjacency) -> Iterator[slice]:
+    """Runs of triples whose known answers, all together, fit into memory."""
+    head, relation, tail = triples
+    known = answer_counts(known_tails, head, relation, tail) + answer_counts(known_heads, tail, relation, head)
+    before = np.concatenate([np.zeros(1, OFFSET), np.cumsum(known)])
+    begin = 0
+    while begin < triples.count:
+        fits = int(np.searchsorted(before, before[begin] + KNOWN_AT_ONCE, "right")) - 1
+        end = min(max(fits, begin + 1), begin + TRIPLES_AT_ONCE, triples.count)
+        yield slice(begin, end)
+        begin = end
 
 
 def rank_by_protocol(
@@ -136,12 +167,12 @@ def rank_by_protocol(
         triples_known = known_triples(splits, protocol)
         known[protocol] = (outgoing(triples_known, rows), incoming(triples_known, rows))
     parts = []
-    for begin in range(0, max(triples.count, 1), TRIPLES_AT_ONCE):
-        some = triples.take(slice(begin, begin + TRIPLES_AT_ONCE))
+    for batch in batches_of(triples, *known["filtered"]) if triples.count else [slice(0, 0)]:
+        some = triples.take(batch)
         filtered = {protocol: filter_known(some, *lists) for protocol, lists in known.items()}
         parts.append(_rank_filtered_twice(embedding, some, filtered, evidence))
         if progress is not None:
-            progress(min(1.0, (begin + some.count) / max(triples.count, 1)))
+            progress(batch.stop / max(triples.count, 1))
     return {protocol: Ranks.concat([part[protocol] for part in parts]) for protocol in PROTOCOLS}
 
 

@@ -13,6 +13,7 @@ from dkge_dist.evaluation.link_prediction import (
     JointEmbedding,
     Ranks,
     SideEvidence,
+    batches_of,
     filter_known,
     find_evidence,
     metrics,
@@ -22,7 +23,7 @@ from dkge_dist.evidence.scores import Evidence, ScoredCandidates
 from dkge_dist.graph.topology import Topology
 from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.hashing import triple_hashes
-from dkge_dist.kernels.ranks import FilteredCandidates
+from dkge_dist.kernels.ranks import FilteredCandidates, concatenated
 from dkge_dist.kernels.sets import distinct
 from dkge_dist.tables.table import joint_table
 from dkge_dist.types import ROW, Array, Triples
@@ -39,8 +40,7 @@ class Validation:
         self.candidates = np.searchsorted(self.rows, candidates).astype(ROW)
         head, tail = (np.searchsorted(self.rows, column).astype(ROW) for column in (triples.head, triples.tail))
         self.triples = Triples(head, triples.relation, tail)
-        tails, heads = filter_known(triples, known.outgoing, known.incoming)
-        self.filtered = (self._indexed(tails), self._indexed(heads))
+        self.filtered = self._filtered(triples, known)
         found = find_evidence(evidence, triples) if evidence is not None and triples.count else None
         self.evidence = (self._with_evidence(found[0]), self._with_evidence(found[1])) if found else None
 
@@ -73,6 +73,15 @@ class Validation:
         at = np.searchsorted(self.rows, rows)
         here = np.flatnonzero(self.rows[np.minimum(at, self.rows.shape[0] - 1)] == rows)
         return here, at[here].astype(ROW)
+
+    def _filtered(self, triples: Triples, known: Topology) -> tuple[FilteredCandidates, FilteredCandidates]:
+        """The known answers in the sample. Those of hubs are listed a few questions at a time: most are not in it."""
+        lists = (known.outgoing, known.incoming)
+        batches = []
+        for batch in batches_of(triples, *lists):
+            tails, heads = filter_known(triples.take(batch), *lists)
+            batches.append((self._indexed(tails), self._indexed(heads)))
+        return concatenated([tails for tails, _ in batches]), concatenated([heads for _, heads in batches])
 
     def _indexed(self, filtered: FilteredCandidates) -> FilteredCandidates:
         """The same rows as indices, without those that are not in the sample."""

@@ -9,6 +9,7 @@ Shapes: Q queries, E rows of the table, D dimensions, T rows of a tile.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -198,16 +199,31 @@ def _known(adjacency, anchors, relations, true, indptr, rows):  # type: ignore[n
             indptr[q + 1] = count
 
 
-def known_answers(adjacency: Adjacency, anchors: Array, relations: Array, true: Array) -> FilteredCandidates:
-    """For each query: its known answers and the true one, none of which competes with the true one."""
+def answer_counts(adjacency: Adjacency, anchors: Array, relations: Array, true: Array) -> Array:
+    """How many rows `known_answers` would list for each query."""
     indptr = np.zeros(anchors.shape[0] + 1, OFFSET)
     anchors, relations, true = (as_readonly(column, ROW) for column in (anchors, relations, true))
     _known(adjacency, anchors, relations, true, indptr, np.empty(0, ROW))
-    np.cumsum(indptr, out=indptr)
+    return indptr[1:]
+
+
+def known_answers(adjacency: Adjacency, anchors: Array, relations: Array, true: Array) -> FilteredCandidates:
+    """For each query: its known answers and the true one, none of which competes with the true one."""
+    anchors, relations, true = (as_readonly(column, ROW) for column in (anchors, relations, true))
+    indptr = np.zeros(anchors.shape[0] + 1, OFFSET)
+    np.cumsum(answer_counts(adjacency, anchors, relations, true), out=indptr[1:])
     rows = np.empty(indptr[-1], ROW)
     if rows.shape[0]:
         _known(adjacency, anchors, relations, true, indptr, rows)
     return FilteredCandidates(indptr, rows)
+
+
+def concatenated(parts: Sequence[FilteredCandidates]) -> FilteredCandidates:
+    """Of the queries of several lists, one after the other."""
+    sizes = [np.zeros(1, OFFSET), *(np.diff(part.indptr) for part in parts)]
+    return FilteredCandidates(
+        np.cumsum(np.concatenate(sizes)), np.concatenate([np.empty(0, ROW), *(part.rows for part in parts)])
+    )
 
 
 def _codes(indptr: Array, rows: Array) -> Array:

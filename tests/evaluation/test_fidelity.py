@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.graph.diff import Change, Diff
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.topology import Topology
+from dkge_dist.kernels.ranks import FilteredCandidates, known_answers
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.types import ROW, Split
 from tests.evaluation.test_link_prediction import dense_ranks, embedding, whole_vectors
@@ -177,6 +178,34 @@ def test_near_triples_are_a_sample_where_they_are_many(monkeypatch: pytest.Monke
     assert len(some) == len(set(some)) == 100
     assert set(some) < set(every)
     assert {relation for _, relation, _ in far} == {1}
+
+
+def test_a_hub_is_listed_once_however_many_of_its_triples_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Listed beside each of them, 200 new triples of a hub of 400 were 80,000; of a release of Debian, all memory."""
+    kept = {(n, 0, 0) for n in range(1, 201)} | {(n, 1, n + 1) for n in range(1, 201)}
+    added = {(n, 0, 0) for n in range(201, 401)}
+    evening = evening_of([kept, set(), set()], [kept | added, set(), set()], 401, 2)
+    listed: list[int] = []
+
+    def counted(*arguments: Any) -> FilteredCandidates:
+        found = known_answers(*arguments)
+        listed.append(found.rows.shape[0])
+        return found
+
+    monkeypatch.setattr(module, "known_answers", counted)
+    near = to_list(evening.groups().kept_near)
+    assert set(near) == {(n, 0, 0) for n in range(1, 201)}
+    assert sum(listed) <= 2 * len(kept | added)
+
+
+def test_of_too_many_siblings_some_questions_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    evening = big_evening()
+    every = set(to_list(evening.groups().kept_near))
+    for limit in (1, 20):
+        monkeypatch.setattr(module, "SIBLINGS", limit)
+        some = set(to_list(evening.groups().kept_near))
+        assert some < every
+    assert some, "twenty are a few questions"
 
 
 def test_far_triples_are_a_sample_and_follow_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:

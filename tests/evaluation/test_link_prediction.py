@@ -13,6 +13,8 @@ from dkge_dist.evaluation.link_prediction import (
     PROTOCOLS,
     JointEmbedding,
     Ranks,
+    batches_of,
+    filter_known,
     known_triples,
     metrics,
     rank,
@@ -21,6 +23,7 @@ from dkge_dist.evaluation.link_prediction import (
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.evidence.weights import EvidenceWeights
+from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.tables.table import joint_table
 from dkge_dist.types import ROW, Array, Triples
@@ -65,9 +68,25 @@ def test_ranks_equal_counting_everything(
     entities = rng.integers(-2, 3, (ROWS, dim)).astype(np.float32)
     relations = rng.integers(-2, 3, (RELATIONS, dim)).astype(np.float32)
     joint = embedding(entities, relations, np.array(sorted(alive)))
-    found = rank(joint, to_triples(asked), canonical(to_triples(train)))
+    # Few known answers at a time, or all of them.
+    with mock.patch.object(link_prediction, "KNOWN_AT_ONCE", 1 + seed % 9):
+        found = rank(joint, to_triples(asked), canonical(to_triples(train)))
     assert found.tail.tolist() == [slow_rank(joint, one, set(train), True) for one in asked]
     assert found.head.tolist() == [slow_rank(joint, one, set(train), False) for one in asked]
+
+
+@given(st.lists(triple, max_size=40), st.lists(triple, max_size=20), st.integers(1, 12), st.integers(1, 9))
+def test_batches_bound_the_known_answers(train: list[Triple], asked: list[Triple], known: int, most: int) -> None:
+    """Each triple once, in order; one that has too many by itself is a batch of its own."""
+    topology, triples = Topology.of(canonical(to_triples(train)), ROWS), to_triples(asked)
+    lists = (topology.outgoing, topology.incoming)
+    with mock.patch.multiple(link_prediction, KNOWN_AT_ONCE=known, TRIPLES_AT_ONCE=most):
+        batches = list(batches_of(triples, *lists))
+    assert [number for batch in batches for number in range(batch.start, batch.stop)] == list(range(len(asked)))
+    for batch in batches:
+        listed = sum(side.rows.shape[0] for side in filter_known(triples.take(batch), *lists))
+        assert 0 < batch.stop - batch.start <= most
+        assert listed <= known or batch.stop - batch.start == 1
 
 
 def whole_vectors(rows: int, relations: int, seed: int) -> tuple[Array, Array]:
