@@ -144,12 +144,17 @@ def rank_among(
 def batches_of(triples: Triples, known_tails: Adjacency, known_heads: Adjacency) -> Iterator[slice]:
     """Runs of triples whose known answers, all together, fit into memory."""
     head, relation, tail = triples
-    known = answer_counts(known_tails, head, relation, tail) + answer_counts(known_heads, tail, relation, head)
+    tails, heads = answer_counts(known_tails, head, relation, tail), answer_counts(known_heads, tail, relation, head)
+    return runs_of(tails + heads, TRIPLES_AT_ONCE)
+
+
+def runs_of(known: Array, most: int) -> Iterator[slice]:
+    """Runs of at most so many, of each of which `known` answers are listed."""
     before = np.concatenate([np.zeros(1, OFFSET), np.cumsum(known)])
-    begin = 0
-    while begin < triples.count:
+    begin, count = 0, known.shape[0]
+    while begin < count:
         fits = int(np.searchsorted(before, before[begin] + KNOWN_AT_ONCE, "right")) - 1
-        end = min(max(fits, begin + 1), begin + TRIPLES_AT_ONCE, triples.count)
+        end = min(max(fits, begin + 1), begin + most, count)
         yield slice(begin, end)
         begin = end
 
@@ -247,6 +252,8 @@ class _Side:
     def compete(self, embedding: JointEmbedding, removed: FilteredCandidates) -> tuple[Array, Array]:
         """How many candidates score higher than the true answer of each question, and how many as high."""
         found = self.evidence
+        if not found.rows.shape[0]:
+            return embedding.entities.count_closer(self.query_QD, -self.score_Q, embedding.candidates, removed)
         ranked = among(embedding.candidates, found.rows) & ~in_lists(removed, found.indptr, found.rows)
         above, equal = self.compare(embedding, found.take(np.flatnonzero(ranked)))
         others = merge_filtered(removed, found.indptr, found.rows)

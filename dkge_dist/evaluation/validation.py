@@ -13,18 +13,19 @@ from dkge_dist.evaluation.link_prediction import (
     JointEmbedding,
     Ranks,
     SideEvidence,
-    batches_of,
-    filter_known,
     find_evidence,
     metrics,
     rank_filtered,
+    runs_of,
 )
 from dkge_dist.evidence.scores import Evidence, ScoredCandidates
 from dkge_dist.graph.topology import Topology
 from dkge_dist.graph.training_graph import TrainingGraph
+from dkge_dist.kernels.csr import Adjacency
 from dkge_dist.kernels.hashing import triple_hashes
-from dkge_dist.kernels.ranks import FilteredCandidates, concatenated
-from dkge_dist.kernels.sets import distinct
+from dkge_dist.kernels.ranks import FilteredCandidates, answer_counts, concatenated, known_answers, shared_lists
+from dkge_dist.kernels.sets import among, distinct
+from dkge_dist.kernels.triples import pack
 from dkge_dist.tables.table import joint_table
 from dkge_dist.types import ROW, Array, Triples
 
@@ -40,7 +41,10 @@ class Validation:
         self.candidates = np.searchsorted(self.rows, candidates).astype(ROW)
         head, tail = (np.searchsorted(self.rows, column).astype(ROW) for column in (triples.head, triples.tail))
         self.triples = Triples(head, triples.relation, tail)
-        self.filtered = self._filtered(triples, known)
+        self.filtered = (
+            self._filtered(known.outgoing, triples.head, triples.relation, tail),
+            self._filtered(known.incoming, triples.tail, triples.relation, head),
+        )
         found = find_evidence(evidence, triples) if evidence is not None and triples.count else None
         self.evidence = (self._with_evidence(found[0]), self._with_evidence(found[1])) if found else None
 
@@ -74,20 +78,22 @@ class Validation:
         here = np.flatnonzero(self.rows[np.minimum(at, self.rows.shape[0] - 1)] == rows)
         return here, at[here].astype(ROW)
 
-    def _filtered(self, triples: Triples, known: Topology) -> tuple[FilteredCandidates, FilteredCandidates]:
-        """The known answers in the sample. Those of hubs are listed a few questions at a time: most are not in it."""
-        lists = (known.outgoing, known.incoming)
-        batches = []
-        for batch in batches_of(triples, *lists):
-            tails, heads = filter_known(triples.take(batch), *lists)
-            batches.append((self._indexed(tails), self._indexed(heads)))
-        return concatenated([tails for tails, _ in batches]), concatenated([heads for _, heads in batches])
+    def _filtered(self, adjacency: Adjacency, entity: Array, relation: Array, true: Array) -> FilteredCandidates:
+        """The known answers to questions that are candidates, and the true one (an index).
 
-    def _indexed(self, filtered: FilteredCandidates) -> FilteredCandidates:
-        """The same rows as indices, without those that are not in the sample."""
-        if not self.rows.shape[0]:
-            return filtered
-        here, indices = self._here(filtered.rows)
+        Questions about a hub are many, and its known answers are: they are looked up once, and a few hubs at a time.
+        """
+        _, first, number = np.unique(pack(entity, relation), return_index=True, return_inverse=True)
+        entity, relation, nobody = entity[first], relation[first], np.full(first.shape[0], -1, ROW)
+        runs = runs_of(answer_counts(adjacency, entity, relation, nobody), first.shape[0])
+        lists = [self._competing(known_answers(adjacency, entity[run], relation[run], nobody[run])) for run in runs]
+        return shared_lists(concatenated(lists), number, true)
+
+    def _competing(self, filtered: FilteredCandidates) -> FilteredCandidates:
+        """The same rows as indices, without those that are no candidates in any case."""
+        competing = self.rows[self.candidates]
+        here = np.flatnonzero(among(competing, filtered.rows))
+        indices = self.candidates[np.searchsorted(competing, filtered.rows[here])]
         return FilteredCandidates(np.searchsorted(here, filtered.indptr), indices)
 
     def _with_evidence(self, side: SideEvidence) -> SideEvidence:

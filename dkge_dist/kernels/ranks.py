@@ -226,6 +226,43 @@ def concatenated(parts: Sequence[FilteredCandidates]) -> FilteredCandidates:
     )
 
 
+@kernel
+def _shared(indptr, rows, number, true, out_indptr, out):  # type: ignore[no-untyped-def]
+    """Count (or, with `out` given, write) the list that each query shares, with its own true row in it."""
+    for q in range(number.shape[0]):
+        count = 0
+        placed = true[q] < 0
+        for k in range(indptr[number[q]], indptr[number[q] + 1]):
+            if not placed and rows[k] >= true[q]:
+                placed = True
+                if rows[k] != true[q]:
+                    if out.shape[0]:
+                        out[out_indptr[q] + count] = true[q]
+                    count += 1
+            if out.shape[0]:
+                out[out_indptr[q] + count] = rows[k]
+            count += 1
+        if not placed:
+            if out.shape[0]:
+                out[out_indptr[q] + count] = true[q]
+            count += 1
+        if not out.shape[0]:
+            out_indptr[q + 1] = count
+
+
+def shared_lists(lists: FilteredCandidates, number: Array, true: Array) -> FilteredCandidates:
+    """Of each query the list with its number, and its true row too, if that is not negative."""
+    indptr, rows = as_readonly(lists.indptr, OFFSET), as_readonly(lists.rows, ROW)
+    number, true = as_readonly(number, OFFSET), as_readonly(true, ROW)
+    out_indptr = np.zeros(number.shape[0] + 1, OFFSET)
+    _shared(indptr, rows, number, true, out_indptr, np.empty(0, ROW))
+    np.cumsum(out_indptr, out=out_indptr)
+    out = np.empty(out_indptr[-1], ROW)
+    if out.shape[0]:
+        _shared(indptr, rows, number, true, out_indptr, out)
+    return FilteredCandidates(out_indptr, out)
+
+
 def _codes(indptr: Array, rows: Array) -> Array:
     """(query, row) as one sortable number each."""
     query = np.repeat(np.arange(indptr.shape[0] - 1, dtype=np.int64), np.diff(indptr))

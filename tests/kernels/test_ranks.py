@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,6 +13,7 @@ from dkge_dist.graph.diff import Change
 from dkge_dist.kernels.ranks import (
     TILE,
     FilteredCandidates,
+    concatenated,
     count_closer,
     distances_between,
     distances_to_all,
@@ -19,6 +22,7 @@ from dkge_dist.kernels.ranks import (
     known_answers,
     merge_filtered,
     positions_in,
+    shared_lists,
 )
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.types import OFFSET, ROW
@@ -148,3 +152,22 @@ def test_both_lists_of_a_query_in_one(one: list[set[int]], data: st.DataObject) 
         sorted(a | b) for a, b in zip(one, other, strict=True)
     ]
     assert merged.rows.dtype == ROW
+
+
+@given(
+    st.lists(st.sets(st.integers(0, 9), max_size=6), min_size=1, max_size=5),
+    st.lists(st.tuples(st.integers(0, 4), st.integers(-1, 9)), max_size=12),
+)
+def test_shared_lists_hold_the_true_row_of_each_query(lists: list[set[int]], queries: list[tuple[int, int]]) -> None:
+    queries = [(number % len(lists), true) for number, true in queries]
+    number, true = (np.array(column, ROW) for column in (list(zip(*queries, strict=True)) or [(), ()]))
+    found = shared_lists(filtered_of([sorted(some) for some in lists]), number, true)
+    expected = [sorted(lists[some] | ({own} if own >= 0 else set())) for some, own in queries]
+    assert [found.rows[a:b].tolist() for a, b in pairwise(found.indptr.tolist())] == expected
+
+
+@given(st.lists(st.lists(st.sets(st.integers(0, 9), max_size=4), max_size=3), max_size=3))
+def test_lists_one_after_the_other(parts: list[list[set[int]]]) -> None:
+    found = concatenated([filtered_of([sorted(some) for some in part]) for part in parts])
+    expected = [sorted(some) for part in parts for some in part]
+    assert [found.rows[a:b].tolist() for a, b in pairwise(found.indptr.tolist())] == expected
