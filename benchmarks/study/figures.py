@@ -53,13 +53,16 @@ class Figures:
         commands = {one["command"] for one in self.done if one["cell"]["part"] == part and one["command"]}
         return sorted(commands, key=len)[0] if commands else f"python -m benchmarks.study {part}"
 
-    def told(self, part: str) -> str:
-        """How long, on how much of a machine: the most seconds of a training, and the cores of each."""
-        found = [one for one in self.done if one["cell"]["part"] == part]
+    def told(self, part: str, data: str | None = None) -> str:
+        """How long, on how much of a machine: the most seconds of a training on each data set, and its cores."""
+        found = [one for one in self.done if one["cell"]["part"] == part and data in (None, one["cell"]["data"])]
         cores = sorted({one["machine"]["cores"] for one in found})
-        budget = max((one["cell"]["budget"] for one in found), default=0.0)
+        most: dict[str, float] = {}
+        for cell in (one["cell"] for one in found):
+            most[cell["data"]] = max(most.get(cell["data"], 0.0), cell["budget"])
+        budgets = " or ".join(f"{budget:g}" for budget in sorted(set(most.values())) if budget)
         where = f"{' or '.join(map(str, cores))} core{'s' * (cores != [1])} for each training"
-        return f"at most {budget:g} s of learning, {where}" if budget else where
+        return f"at most {budgets} s of learning, {where}" if budgets else where
 
     def machine(self, part: str) -> str:
         """Where and how long: processor, cores, seconds of a training, and how busy the machine was."""

@@ -38,7 +38,9 @@ def _held_out(figures: Figures) -> Table:
     columns = ("", "MR", "MRR", "Hits@10", "Hits@1", "seconds", "MRR as published")
     rows.sort(key=lambda row: -(row[2] if isinstance(row[2], float) else 0.0))
     best = {"MR": "min"} | dict.fromkeys(columns[2:5], "max")
-    return Table(f"{DATA}, {snapshot}, test, protocol `paper`: {figures.told('comparison')}", columns, rows, best=best)
+    return Table(
+        f"{DATA}, {snapshot}, test, protocol `paper`: {figures.told('comparison', DATA)}", columns, rows, best=best
+    )
 
 
 def _night(figures: Figures) -> Table:
