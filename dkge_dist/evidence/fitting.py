@@ -32,10 +32,10 @@ def validation_half(graph: TrainingGraph) -> Triples:
     return graph.valid.take(np.flatnonzero(~fitting_half(graph.valid, graph.digests)))
 
 
-def sampled_train(graph: TrainingGraph, seed: int) -> Triples:
+def sampled(triples: Triples, seed: int) -> Triples:
     """The train triples whose distances tell how near vectors bring what they learnt."""
     rng = np.random.default_rng([seed, TRAIN_STREAM])
-    return graph.train.take(distinct(rng.integers(0, graph.train.count, FIT_TRIPLES)))
+    return triples.take(distinct(rng.integers(0, triples.count, FIT_TRIPLES))) if triples.count else triples
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class EvidenceFitting:
             triples = triples.take(np.sort(rng.choice(triples.count, FIT_TRIPLES, replace=False)))
         known = canonical(Triples.concat([graph.train, graph.valid]))
         problem = fit_problem(evidence, triples, known, graph.entities, limits.seed)
-        return EvidenceFitting(evidence, problem, fitted_on, graph.relation_rows, sampled_train(graph, limits.seed))
+        return EvidenceFitting(evidence, problem, fitted_on, graph.relation_rows, sampled(graph.train, limits.seed))
 
     def fitted(self, distances: Distances) -> Evidence:
         """Evidence beside the vectors that were learnt."""

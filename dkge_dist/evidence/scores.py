@@ -25,6 +25,9 @@ BY_HEART = np.float32(12.0)
 LEARNT_SHARE = 0.9
 """So many of the train triples lie nearer than where evidence begins to count less."""
 
+FARTHEST_SHARE = 0.99
+"""And so many at most, however far away new triples lie."""
+
 
 def combined_score(distance: Array, evidence: Array, near: float) -> Array:
     """s of candidates, from their distances and E, all in float32.
@@ -68,10 +71,20 @@ class Evidence:
     graph: GraphEvidence
     weights: EvidenceWeights
 
-    def beside(self, distances: Distances, train: Triples) -> Evidence:
-        """The same beside vectors that bring some train triples as near as they do: it leaves above what they know."""
-        learnt = distances(Questions.of(train, asks_tail=True), np.arange(train.count + 1), train.tail)
-        return replace(self, weights=replace(self.weights, near=float(np.quantile(learnt, LEARNT_SHARE))))
+    def beside(self, distances: Distances, train: Triples, new: Triples | None = None) -> Evidence:
+        """The same beside vectors that bring some train triples as near as they do: it leaves above what they know.
+
+        Those that are `new` lie farther away than old ones, and are known too; but they do not say it alone.
+        """
+
+        def nearer(triples: Triples, *shares: float) -> list[float]:
+            found = distances(Questions.of(triples, asks_tail=True), np.arange(triples.count + 1), triples.tail)
+            return [float(np.quantile(found, share)) for share in shares]
+
+        near, farthest = nearer(train, LEARNT_SHARE, FARTHEST_SHARE)
+        if new is not None and new.count:
+            near = min(max(near, *nearer(new, LEARNT_SHARE)), farthest)
+        return replace(self, weights=replace(self.weights, near=near))
 
     def candidates(self, questions: Questions) -> ScoredCandidates:
         """All candidates with evidence, known answers left out; a question's own entity is always one of them."""

@@ -14,7 +14,7 @@ from dkge_dist.config import Settings
 from dkge_dist.evaluation.fidelity import forgotten
 from dkge_dist.evaluation.validation import Validation
 from dkge_dist.evidence.counts import PathShares
-from dkge_dist.evidence.fitting import EvidenceFitting, sampled_train, validation_half
+from dkge_dist.evidence.fitting import EvidenceFitting, sampled, validation_half
 from dkge_dist.evidence.questions import Distances
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.evidence.stored import counts_of, to_arrays, weights_of
@@ -328,7 +328,8 @@ def _beside(night: Night, evidence: Evidence, distances: Distances, monitor: Mon
     if 0 < settings.online.refit_evidence * graph.train.count <= evidence.weights.changed:
         monitor.progress(1.0, "fitting the weights of evidence")
         return EvidenceFitting.of(graph, walk_limits(settings), evidence.graph).fitted(distances)
-    return evidence.beside(distances, sampled_train(graph, settings.seed))
+    known = (graph.train, night.plan.triples.take(night.plan.added))
+    return evidence.beside(distances, *(sampled(triples, settings.seed) for triples in known))
 
 
 COMPETITORS = 1000

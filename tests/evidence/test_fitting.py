@@ -9,7 +9,7 @@ from dkge_dist.evidence import fitting as module
 from dkge_dist.evidence.fit import fitting_half
 from dkge_dist.evidence.fitting import EvidenceFitting, validation_half
 from dkge_dist.evidence.questions import Questions
-from dkge_dist.evidence.scores import LEARNT_SHARE
+from dkge_dist.evidence.scores import FARTHEST_SHARE, LEARNT_SHARE
 from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.contexts import Sampling
@@ -73,6 +73,23 @@ def test_most_train_triples_lie_nearer_than_near() -> None:
     asked = list(zip(questions.entity.tolist(), questions.relation.tolist(), answers.tolist(), strict=True))
     assert len(set(asked)) == len(asked) > 100 and set(asked) <= set(to_list(graph.train))
     assert (distances.given[-1] < near).sum() == pytest.approx(LEARNT_SHARE * len(asked), abs=1)
+
+
+@pytest.mark.parametrize(("away", "share"), [(0.5, LEARNT_SHARE), (1.02, None), (9.0, FARTHEST_SHARE)])
+def test_new_triples_that_lie_farther_away_are_known_too(away: float, share: float | None) -> None:
+    """As far as nearly all old ones lie; where they lie nearer, nothing changes."""
+    graph = graph_of()
+    fitted = EvidenceFitting.of(graph, BOUNDS).fitted(RandomDistances())
+    new = graph.train.take(np.arange(5))
+
+    def distances(questions: Questions, indptr: Array, rows: Array) -> Array:
+        if questions.count == new.count:
+            return np.full(rows.shape[0], away * LEARNT_SHARE, np.float32)
+        return np.linspace(0, 1, rows.shape[0], dtype=np.float32)
+
+    near = fitted.beside(distances, graph.train, new).weights.near
+    assert near == pytest.approx(share if share is not None else away * LEARNT_SHARE, abs=1e-6)
+    assert fitted.beside(distances, graph.train, new.take(slice(0))).weights.near == pytest.approx(LEARNT_SHARE)
 
 
 def test_without_validation_train_triples_fit_without_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
