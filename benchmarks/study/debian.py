@@ -24,12 +24,13 @@ def run(study: Study) -> None:
     """Ingest both releases, then ask about the night between them; the answers tell what learning took, too."""
     old, new = sources(study)
     store = study.work / "debian-store"
-    found = study.ledger.run(
-        Cell(PART, "ingest", "Debian", "both", 1),
-        lambda: _ingest(store, old, new, QUICK_HELD_OUT if study.quick else HELD_OUT),
-    )
-    if found is not None:
-        ask_about(study, DataSet("Debian", store, snapshots_of(store)), PART)
+    held_out = QUICK_HELD_OUT if study.quick else HELD_OUT
+    cell = Cell(PART, "ingest", "Debian", "both", 1)
+    if study.ledger.run(cell, lambda: _ingest(store, old, new, held_out)) is None:
+        return
+    # A cell may come from another machine, and its store with it does not.
+    _ingest(store, old, new, held_out)
+    ask_about(study, DataSet("Debian", store, snapshots_of(store)), PART)
 
 
 def sources(study: Study) -> tuple[Path, Path]:

@@ -237,6 +237,7 @@ def _large(study: Study) -> None:
     store = study.work / "imdb-13-study-store"
 
     def ingest() -> Result:
+        """Also asked by whoever needs the store: a cell may come from another machine, and its store does not."""
         folder = movies(study.work, "imdb-13", nights, entities=entities)
         sources = [folder / "snapshot-000.tsv", *sorted(folder.glob("night-*.changes"))]
         known, took = snapshots_of(store) if store.exists() else (), {}
@@ -256,13 +257,20 @@ def _large(study: Study) -> None:
         best = _words(study, _dim(study), f"train.max_seconds={budget:g}")
 
         def train(words: list[str] = best) -> Result:
+            ingest()
             return measured_command(["train", str(store), "--snapshot", names[0], *words])
 
         study.ledger.run(_cell(data, "from scratch", names[0], budget), train)
-    study.ledger.run(_cell(data, "memory by part"), lambda: {"bytes": memory_parts(store, names[0], _dim(study))})
+
+    def memory() -> Result:
+        ingest()
+        return {"bytes": memory_parts(store, names[0], _dim(study))}
+
+    study.ledger.run(_cell(data, "memory by part"), memory)
     for number, name in enumerate(names[1:], 1):
 
         def night(number: int = number, name: str = name) -> Result:
+            ingest()
             base = trained(store, names[0], "default", best)["version"]
             since = updated(store, base, names[1:number])
             done = measured_command(["update", str(store), "--to", name, "--since", str(since)])

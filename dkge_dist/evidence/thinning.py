@@ -17,7 +17,7 @@ from dkge_dist.kernels.csr import Adjacency, list_sizes
 from dkge_dist.kernels.evidence.hubs import HubCounts, count_hubs
 from dkge_dist.kernels.evidence.thinning import find_cuts, patched_rows, thin_lists, with_lists
 from dkge_dist.kernels.jit import threads
-from dkge_dist.kernels.sets import distinct
+from dkge_dist.kernels.sets import distinct, runs
 from dkge_dist.types import OFFSET, ROW, Array
 
 
@@ -78,7 +78,7 @@ def _take(hubs: HubCounts, which: Array) -> HubCounts:
     sizes = np.diff(hubs.indptr)[which]
     indptr = np.zeros(which.shape[0] + 1, OFFSET)
     np.cumsum(sizes, out=indptr[1:])
-    places = np.arange(indptr[-1]) + np.repeat(hubs.indptr[which] - indptr[:-1], sizes)
+    places = runs(hubs.indptr[which], sizes)
     return HubCounts(hubs.rows[which], indptr, hubs.codes[places], hubs.counts[places])
 
 

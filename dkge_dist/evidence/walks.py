@@ -24,7 +24,7 @@ from dkge_dist.kernels.evidence.hubs import HubCounts
 from dkge_dist.kernels.evidence.lists import EvidenceCounts, EvidenceGraph, EvidenceLimits
 from dkge_dist.kernels.evidence.walks import COLUMNS, Found, WalkInputs, link_pairs, walk, weigh_pairs
 from dkge_dist.kernels.jit import as_readonly, threads
-from dkge_dist.kernels.sets import distinct
+from dkge_dist.kernels.sets import distinct, runs
 from dkge_dist.types import OFFSET, ROW, Array
 
 SLICES_A_THREAD = 4
@@ -81,19 +81,16 @@ class GraphEvidence:
 
     def candidates(self, questions: Questions) -> Found:
         """The candidates of each question with evidence, known answers left out, and what speaks for each."""
-        sizes = np.zeros(questions.count + 1, OFFSET)
-        found: list[tuple[Array, Found]] = []
+        sizes, found = np.zeros(questions.count, OFFSET), []
         for where, inputs in self._sides(questions):
-            entity, relation, _ = questions.take(where)
-            parts = _in_slices(where.shape[0], lambda part: (part, walk(inputs, entity[part], relation[part])))  # noqa: B023
-            for part, one in parts:
-                sizes[1 + where[part]] = np.diff(one.indptr)
-                found.append((where[part], one))
-        indptr = np.cumsum(sizes)
+            one, number = _walk_once(inputs, *questions.take(where)[:2])
+            sizes[where] = np.diff(one.indptr)[number]
+            found.append((where, one, number))
+        indptr = np.concatenate([np.zeros(1, OFFSET), np.cumsum(sizes)])
         rows, values = np.empty(indptr[-1], ROW), np.empty((indptr[-1], COLUMNS), np.float32)
-        for where, one in found:
-            places = np.arange(one.rows.shape[0]) + np.repeat(indptr[where] - one.indptr[:-1], np.diff(one.indptr))
-            rows[places], values[places] = one.rows, one.values
+        for where, one, number in found:
+            places, sources = runs(indptr[where], sizes[where]), runs(one.indptr[number], sizes[where])
+            rows[places], values[places] = one.rows[sources], one.values[sources]
         return Found(indptr, rows, values)
 
     def of_pairs(self, questions: Questions, candidates: Array) -> Array:
@@ -120,8 +117,6 @@ class GraphEvidence:
         assert questions.relation.max(initial=-1) < self.counts.pairs.shape[0], "a relation beyond those counted"
         for asks_tail in (True, False):
             where = np.flatnonzero(questions.asks_tail == asks_tail)
-            # Those of one relation after each other: what a walk counts for one of them serves the next.
-            where = where[np.argsort(questions.relation[where], kind="stable")]
             if where.shape[0]:
                 yield where, self._inputs(asks_tail)
 
@@ -154,6 +149,21 @@ class GraphEvidence:
             EvidenceCounts(pairs, codes, joint, by_path[0], by_path[1], by_path[2], frozen),
             self.kernel_limits,
         )
+
+
+def _walk_once(inputs: WalkInputs, entity: Array, relation: Array) -> tuple[Found, Array]:
+    """The candidates of the distinct questions of one side, and the number of each question among these.
+
+    The triples of a hub ask the same again and again, and a hub's walk takes longest. Those of one relation come after
+    each other: what a walk counts for one of them serves the next.
+    """
+    codes = (relation.astype(np.int64) << 32) | entity
+    asked, number = np.unique(codes, return_inverse=True)
+    rows, relations = (asked & 0xFFFFFFFF).astype(ROW), (asked >> 32).astype(ROW)
+    parts = _in_slices(asked.shape[0], lambda part: walk(inputs, rows[part], relations[part]))
+    sizes = np.concatenate([np.zeros(1, OFFSET), *(np.diff(part.indptr) for part in parts)])
+    found = (np.concatenate([part[column] for part in parts]) for column in (1, 2))
+    return Found(np.cumsum(sizes), *found), number
 
 
 def _in_slices(count: int, work: Callable[[slice], Result]) -> list[Result]:

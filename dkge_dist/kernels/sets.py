@@ -24,3 +24,9 @@ def among(ascending: Array, values: Array) -> Array:
         return np.zeros(values.shape[0], np.bool_)
     found: Array = ascending[np.minimum(np.searchsorted(ascending, values), ascending.shape[0] - 1)] == values
     return found
+
+
+def runs(first: Array, sizes: Array) -> Array:
+    """The places `first[i]`, `first[i] + 1`, ... of every run, `sizes[i]` of them, one run after the other."""
+    found: Array = np.arange(sizes.sum()) + np.repeat(first - np.cumsum(sizes) + sizes, sizes)
+    return found

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from dkge_dist.kernels.jit import as_readonly, kernel, parallel_kernel, prange, subkernel
-from dkge_dist.kernels.sets import distinct
+from dkge_dist.kernels.sets import distinct, runs
 from dkge_dist.types import OFFSET, ROW, Array, Triples
 
 INSERTION_SORT_UP_TO = 24
@@ -211,9 +211,7 @@ def beginning(triples: Triples, rows: Array) -> Array:
     # Of the type of the column: numpy would convert all of it to another one.
     wanted = rows.astype(ROW)
     first = np.searchsorted(triples.head, wanted)
-    sizes = np.searchsorted(triples.head, wanted, side="right") - first
-    found: Array = np.arange(sizes.sum()) + np.repeat(first - np.cumsum(sizes) + sizes, sizes)
-    return found
+    return runs(first, np.searchsorted(triples.head, wanted, side="right") - first)
 
 
 def touching(triples: Triples, rows: Array, row_count: int) -> Triples:

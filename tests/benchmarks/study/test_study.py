@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -52,3 +53,16 @@ def test_every_part(part: str, tmp_path_factory: pytest.TempPathFactory) -> None
     figures = Figures.of(work / "quick")
     assert not figures.failed
     assert figures.find(part)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["debian", "scale"])
+def test_cells_from_elsewhere_come_without_their_stores(part: str, tmp_path: Path) -> None:
+    here, there = (tmp_path / name for name in ("here", "there"))
+    words = [part, "--quick", "--budget", "0.2", "--work"]
+    assert main([*words, str(here)]) == 0
+    shutil.copytree(here / "quick" / "cells", there / "quick" / "cells")
+    last = max((there / "quick" / "cells" / part).glob("*.json"), key=lambda path: path.stat().st_mtime)
+    last.unlink()
+    assert main([*words, str(there)]) == 0
+    assert last.exists()
