@@ -109,7 +109,7 @@ def groups_of(data: DataSet, snapshot: str, seed: int) -> dict[str, Triples]:
 
 
 def _some(triples: Triples, seed: int) -> Triples:
-    """A sample that depends on the number of facts alone: the new and the old answers are those of the same questions."""
+    """A sample that follows from their number: the new and the old answers are of the same questions."""
     if triples.count <= MOST:
         return triples
     return triples.take(np.sort(np.random.default_rng(seed).choice(triples.count, MOST, replace=False)))
