@@ -5,10 +5,6 @@ The step itself is the same; rows lie further apart. Peak memory is that of the 
 
 from __future__ import annotations
 
-import json
-import resource
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -17,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.movies import store_of
+from benchmarks.processes import measured_command
 from benchmarks.published import add_source, published_store
 from benchmarks.report import options, publish
 from dkge_dist.config import load_settings
@@ -63,10 +60,9 @@ def cost(trainer: Trainer, steps: int, seed: int) -> dict[str, float]:
 
 def peak_memory(path: Path, seconds: float) -> tuple[float, dict[str, Any]]:
     """Peak gigabytes of `dkge train`, and what it reported."""
-    command = [sys.executable, "-m", "dkge_dist.cli", "train", str(path), "--snapshot", "1", "--fresh", "--json",
-               "model.dim=100", f"train.max_seconds={seconds}", f"train.batch_size={BATCH}"]  # fmt: skip
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024 / 1e9, json.loads(done.stdout)
+    words = ["model.dim=100", f"train.max_seconds={seconds}", f"train.batch_size={BATCH}"]
+    done = measured_command(["train", str(path), "--snapshot", "1", "--fresh", *words])
+    return done["peak_bytes"] / 1e9, done["report"]
 
 
 def main() -> None:

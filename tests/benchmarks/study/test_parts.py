@@ -89,6 +89,12 @@ def test_a_failing_command_is_told() -> None:
         scale_part.measured_command(["log", "no-such-store"])
 
 
+def test_memory_of_a_command_is_its_own(tmp_path: Path) -> None:
+    held = np.ones(100_000_000)  # 800 MB of the process that starts it
+    done = scale_part.measured_command(["synth", str(tmp_path / "movies"), "--preset", "demo"])
+    assert 20e6 < done["peak_bytes"] < held.nbytes
+
+
 def test_bytes_of_all_arrays_are_counted() -> None:
     train = Triples(*(np.zeros(10, np.int32) for _ in range(3)))
     assert held_bytes({"a": (train, [np.zeros(2)]), "b": "text"}) == 3 * 40 + 16
