@@ -83,10 +83,9 @@ def _cell(study: Study, data: DataSet, kind: str, value: str, words: list[str], 
     def work() -> Result:
         done = trained(data.store, data.snapshots[0], preset, every)
         found = measure_ours(data.store, done["version"], None)
-        night, version = ours_online(data, data.snapshots[1], done["version"])
-        after = measure_ours(data.store, version, data.snapshots[0])
+        night, _ = ours_online(data, data.snapshots[1], done["version"])
         fit = {name: done[name] for name in ("seconds", "epochs", "triples_per_second")}
-        return {**found, "fit": fit, "online": night, "night": after["night"], "settings": every}
+        return {**found, "fit": fit, "online": night, "settings": every}
 
     cell = Cell(PART, "ours" if preset == "default" else "DKGE, literal", data.name, data.snapshots[0], seed,
                 f"{kind}: {value}", budget)  # fmt: skip

@@ -130,5 +130,5 @@ def ours_online(data: DataSet, snapshot: str, since: int) -> tuple[Found, int]:
     """A night learnt by ours from a version: what the update reports, and the version."""
     updated = api.update(data.store, to=snapshot, since_version=str(since))
     names = ("seconds", "open_seconds", "plan_seconds", "learn_seconds", "measure_seconds", "publish_seconds")
-    names += ("epochs", "trained_triples", "emerging_entities", "affected_entities", "added", "deleted")
+    names += ("epochs", "trained_triples", "emerging_entities", "affected_entities", "added", "deleted", "fidelity")
     return {name: updated[name] for name in names if name in updated}, updated["version"]
