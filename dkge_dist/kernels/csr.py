@@ -88,6 +88,14 @@ def lower_bound(adjacency, patched, begin, end, value):  # type: ignore[no-untyp
 
 
 @subkernel
+def advance(adjacency, patched, at, end, value):  # type: ignore[no-untyped-def]
+    """The same from a place before it, entry by entry: for who asks for ascending values."""
+    while at < end and entry(adjacency, patched, at) < value:
+        at += 1
+    return at
+
+
+@subkernel
 def has(adjacency, patched, begin, end, value):  # type: ignore[no-untyped-def]
     """Is `value` in the list?"""
     at = lower_bound(adjacency, patched, begin, end, value)

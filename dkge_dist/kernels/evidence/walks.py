@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dkge_dist.kernels.buffers import with_room
-from dkge_dist.kernels.csr import entry, joins, locate
+from dkge_dist.kernels.csr import advance, entry, joins, linked, locate
 from dkge_dist.kernels.evidence.links import clear_joint, fill_joint, first_links, is_first_link, leave_out
 from dkge_dist.kernels.evidence.lists import (
     EvidenceCounts,
@@ -109,28 +109,6 @@ def _choose(met, limits, starts, known_starts, out):  # type: ignore[no-untyped-
 
 
 @subkernel
-def _weigh(graph, counts, question, candidate, linked, known, others, out):  # type: ignore[no-untyped-def]
-    """Add what the candidate's own pairs say; `others` have it under the asked relation."""
-    if linked:
-        out[LINK] = link_strength(graph, counts, question, candidate, known)
-    pairs = counts.pairs[question[1]] - known
-    out[SHARE] = others / pairs if pairs > 0 else 0.0
-
-
-@subkernel
-def _kept_frequency(graph, hubs, question, candidate, kept):  # type: ignore[no-untyped-def]
-    """`frequency` of a candidate that the entity does not have yet: the same for all who ask by the relation.
-
-    So it is counted for the first of them, and kept until another relation asks.
-    """
-    asked_by, others = kept
-    if asked_by[candidate] != question[1] + 1:
-        asked_by[candidate] = question[1] + 1
-        others[candidate] = frequency(graph, hubs, question, candidate)
-    return others[candidate]
-
-
-@subkernel
 def _may_be_chosen(met, limits, starts, known_starts):  # type: ignore[no-untyped-def]
     """Could `_choose` take it with so many starts, or more? Asks nothing of the candidate."""
     if met[MET_LINKED] > 0 or _is_enough(max(met[COMPANY_SHARE], met[PATH_SHARE]), limits, starts):
@@ -173,17 +151,18 @@ def _walk(graph, counts, limits, questions):  # type: ignore[no-untyped-def]
     order = np.empty(room, np.int64)
     heap = np.empty(limits.links, np.uint64), np.empty(limits.links, np.int32)
     scratch = np.zeros(2 * counts.pairs.shape[0], np.int64), heap
-    kept = np.zeros(graph.digest.shape[0], np.int32), np.empty(graph.digest.shape[0], np.int64)
+    # `frequency` is the same for all who ask by a relation and do not have the candidate: kept until another one asks.
+    asked_by, others = np.zeros(graph.digest.shape[0], np.int32), np.empty(graph.digest.shape[0], np.int64)
     indptr = np.zeros(questions[0].shape[0] + 1, np.int64)
     found, weights, total = np.empty(1024, np.int32), np.empty((1024, COLUMNS), np.float32), 0
     for q in range(questions[0].shape[0]):
-        question = np.int64(questions[0][q]), np.int64(questions[1][q])
+        entity, relation = question = np.int64(questions[0][q]), np.int64(questions[1][q])
         count = _walk_question(graph, counts, limits, question, scratch, met)
-        only_spare = spare(graph.thin, graph.digest, limits, question[0])
+        only_spare = spare(graph.thin, graph.digest, limits, entity)
         known = _known_starts(graph.thin, graph.ahead, question, only_spare)
-        spare_known = 1 if only_spare >= 0 and joins(graph.ahead, question[0], question[1], only_spare) else 0
+        spare_known = 1 if only_spare >= 0 and joins(graph.ahead, entity, relation, only_spare) else 0
         # Where the sample is everything, a neighbour has one start less than others: itself is left out.
-        size, left = _starts(graph.neighbours, limits, question[0], question[0]), 0
+        size, left = _starts(graph.neighbours, limits, entity, entity), 0
         for k in range(count):
             place[rows[k]] = -1
             if _may_be_chosen(values[k], limits, size - 1, known):
@@ -191,19 +170,31 @@ def _walk(graph, counts, limits, questions):  # type: ignore[no-untyped-def]
                 left += 1
         order[:left].sort()
         found, weights = with_room(found, total + left), with_room(weights, total + left)
+        # Candidates ascend, and so do the lists that they are looked up in. In this loop a call that is handed the
+        # whole graph would cost more than all the rest.
+        start_patched, start, last_start = locate(graph.thin, entity)
+        patched, answer, last_answer = locate(graph.ahead, entity)
+        pairs = counts.pairs[relation]
         for k in range(left):
             row, at = order[k] >> 32, order[k] & 0xFFFFFFFF
+            code = (row << 32) | relation
+            answer = advance(graph.ahead, patched, answer, last_answer, code)
+            if answer < last_answer and entry(graph.ahead, patched, answer) == code:
+                continue
             # A candidate in the sample itself is left out of it, and the spare steps in.
-            is_start = is_neighbour(graph.thin, question[0], row)
+            start = advance(graph.thin, start_patched, start, last_start, row)
+            is_start = start < last_start and entry(graph.thin, start_patched, start) == row
             starts = size - (1 if is_start and only_spare < 0 else 0)
             known_starts = known + (spare_known if is_start else 0)
             line = weights[total]
             if not _choose(values[at], limits, starts, known_starts, line):
                 continue
-            if joins(graph.ahead, question[0], question[1], row):
-                continue
-            others = _kept_frequency(graph, counts.hubs, question, row, kept)
-            _weigh(graph, counts, question, row, values[at, MET_LINKED] > 0, 0, others, line)
+            if asked_by[row] != relation + 1:
+                asked_by[row] = relation + 1
+                others[row] = frequency(graph, counts.hubs, question, row)
+            if values[at, MET_LINKED] > 0:
+                line[LINK] = link_strength(graph, counts, question, row, 0)
+            line[SHARE] = others[row] / pairs if pairs > 0 else 0.0
             found[total] = row
             total += 1
         indptr[q + 1] = total
@@ -237,7 +228,8 @@ def _meet(graph, counts, limits, question, joint, candidate, known, left_out, me
         meet_company(graph.thin, (graph.thin_ahead, graph.behind), question, m, candidate, met)
         if joins(graph.ahead, entity, relation, m):
             meet_similar(graph.thin, entity, m, candidate, met)
-        if by_path:
+        # To hand the whole graph on takes longer than to see that no path leads over m.
+        if by_path and linked(graph.ahead, entity, m) and linked(graph.thin_ahead, m, candidate):
             meet_paths(graph, counts, question, m, candidate, known, met)
 
 
@@ -256,8 +248,10 @@ def _weigh_pairs(graph, counts, limits, questions, candidates, out):  # type: ig
         starts = _starts(graph.neighbours, limits, question[0], candidate)
         known_starts = _known_starts(graph.thin, graph.ahead, question, left_out)
         if _choose(met, limits, starts, known_starts, out[i]):
-            others = frequency(graph, counts.hubs, question, candidate)
-            _weigh(graph, counts, question, candidate, met[MET_LINKED] > 0, known, others, out[i])
+            pairs = counts.pairs[question[1]] - known
+            if met[MET_LINKED] > 0:
+                out[i, LINK] = link_strength(graph, counts, question, candidate, known)
+            out[i, SHARE] = frequency(graph, counts.hubs, question, candidate) / pairs if pairs > 0 else 0.0
 
 
 @kernel
