@@ -45,10 +45,16 @@ class Adjacency(NamedTuple):
 
 
 @subkernel
+def hashed(row, mask):  # type: ignore[no-untyped-def]
+    """Where to look for a row first among `mask` + 1 slots, a power of two."""
+    return ((np.uint64(row) * _MULTIPLIER) >> np.uint64(32)) & mask
+
+
+@subkernel
 def _slot(slot_row, row):  # type: ignore[no-untyped-def]
     """The hash slot that holds `row`, or the free one where it would be."""
     mask = np.uint64(slot_row.shape[0] - 1)
-    at = ((np.uint64(row) * _MULTIPLIER) >> np.uint64(32)) & mask
+    at = hashed(row, mask)
     while slot_row[at] != FREE and slot_row[at] != row:
         at = (at + np.uint64(1)) & mask
     return at

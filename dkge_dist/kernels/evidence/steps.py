@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from dkge_dist.kernels.csr import entries_to, entry, joins, locate
+from dkge_dist.kernels.csr import entries_to, entry, hashed, joins, locate
 from dkge_dist.kernels.evidence.lists import is_neighbour
 from dkge_dist.kernels.evidence.paths import best_path
 from dkge_dist.kernels.jit import subkernel
+from dkge_dist.types import ROW, Array
 
 NEIGHBOUR_PRIOR = 3.0
 """Added to numbers of neighbours: one of one says less than ten of ten."""
@@ -21,20 +22,53 @@ MET_LINKED, MET_COMPANY, COMPANY_SHARE, MET_SIMILAR, SIMILAR_SHARE, MET_PATH, PA
 """Columns of what a walk meets: strengths, and shares of the walks, by which candidates are chosen."""
 
 MET = 7
+FIRST_SLOTS = 4096
 
 
 @subkernel
-def place_of(place, rows, values, count, row):  # type: ignore[no-untyped-def]
-    """The place of a candidate among those met so far, a new one for a new candidate; (place, count)."""
-    at = place[row]
-    if at < 0:
-        at = count
-        place[row] = at
-        rows[at] = row
-        for column in range(MET):
-            values[at, column] = 0.0
-        count += 1
-    return at, count
+def _slot(slots, used, rows, row):  # type: ignore[no-untyped-def]
+    """The hash slot that holds a candidate, or the free one where it would be."""
+    mask = np.uint64(used[0] - 1)
+    at = hashed(row, mask)
+    while slots[at] > 0 and rows[slots[at] - 1] != row:
+        at = (at + np.uint64(1)) & mask
+    return at
+
+
+@subkernel
+def place_of(met, count, row):  # type: ignore[no-untyped-def]
+    """The place of a candidate among the `count` met so far, a new one for a new candidate; (place, count).
+
+    `met` are slots of a hash table, places counted from 1, of which the first `used[0]` are in use; rows; and values.
+    """
+    slots, used, rows, values = met
+    slot = _slot(slots, used, rows, row)
+    if slots[slot] > 0:
+        return np.int64(slots[slot] - 1), count
+    if 2 * count >= used[0]:
+        slots[: used[0]] = 0
+        used[0] *= 2
+        for k in range(count):
+            slots[_slot(slots, used, rows, rows[k])] = k + 1
+        slot = _slot(slots, used, rows, row)
+    slots[slot] = count + 1
+    rows[count] = row
+    for column in range(MET):
+        values[count, column] = 0.0
+    return count, count + 1
+
+
+@subkernel
+def meet_nobody(met):  # type: ignore[no-untyped-def]
+    """Forget all candidates. What a question costs follows whom it meets, and not the number of entities."""
+    slots, used, _, _ = met
+    slots[: used[0]] = 0
+    used[0] = min(FIRST_SLOTS, slots.shape[0])
+
+
+def slots_for(candidates: int) -> Array:
+    """Slots for so many candidates at most, all free. The system gives memory only to those that are written to."""
+    return np.zeros(1 << max(2 * candidates, 2).bit_length(), ROW)
 
 
 @subkernel
@@ -70,7 +104,7 @@ def walk_company(thin, ahead, question, m, is_spare, met, count):  # type: ignor
     A spare first step counts only for candidates that stand in the sample themselves, and are left out of it.
     """
     entity, relation = question
-    place, rows, values = met
+    values = met[3]
     others = _size(thin, m, entity)
     patched, begin, end = locate(thin, m)
     for k in range(begin, end):
@@ -86,7 +120,7 @@ def walk_company(thin, ahead, question, m, is_spare, met, count):  # type: ignor
             if code & 0xFFFFFFFF != relation or c in (y, entity, m):
                 continue
             if not is_spare or is_neighbour(thin, entity, c):
-                at, count = place_of(place, rows, values, count, c)
+                at, count = place_of(met, count, c)
                 values[at, MET_COMPANY] += vote
                 values[at, COMPANY_SHARE] += share
     return count
@@ -112,7 +146,7 @@ def meet_company(thin, lists, question, m, candidate, met):  # type: ignore[no-u
 @subkernel
 def walk_similar(thin, entity, y, is_spare, met, count):  # type: ignore[no-untyped-def]
     """Meet what shares a neighbour with the known answer y."""
-    place, rows, values = met
+    values = met[3]
     others, vote = _size(thin, y, entity), _vote(thin, y)
     patched, begin, end = locate(thin, y)
     for k in range(begin, end):
@@ -125,7 +159,7 @@ def walk_similar(thin, entity, y, is_spare, met, count):  # type: ignore[no-unty
         for i in range(first, last):
             c = np.int64(entry(thin, m_patched, i))
             if c != y and c != entity and (not is_spare or is_neighbour(thin, entity, c)):
-                at, count = place_of(place, rows, values, count, c)
+                at, count = place_of(met, count, c)
                 values[at, MET_SIMILAR] += strength
                 values[at, SIMILAR_SHARE] += share
     return count
@@ -148,7 +182,7 @@ def meet_similar(thin, entity, y, candidate, met):  # type: ignore[no-untyped-de
 def walk_paths(graph, counts, question, m, is_spare, met, count):  # type: ignore[no-untyped-def]
     """Meet what supporting paths over m lead to."""
     entity, _ = question
-    place, rows, values = met
+    values = met[3]
     _, one, one_end = entries_to(graph.ahead, entity, m)
     if one == one_end:
         return count
@@ -162,7 +196,7 @@ def walk_paths(graph, counts, question, m, is_spare, met, count):  # type: ignor
         before = c
         conf = best_path(graph, counts, question, m, c, 0)
         if conf > 0:
-            at, count = place_of(place, rows, values, count, c)
+            at, count = place_of(met, count, c)
             values[at, MET_PATH] = max(values[at, MET_PATH], conf)
             values[at, PATH_SHARE] += 1.0 / others
     return count

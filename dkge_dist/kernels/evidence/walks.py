@@ -36,9 +36,11 @@ from dkge_dist.kernels.evidence.steps import (
     PATH_SHARE,
     SIMILAR_SHARE,
     meet_company,
+    meet_nobody,
     meet_paths,
     meet_similar,
     place_of,
+    slots_for,
     walk_company,
     walk_paths,
     walk_similar,
@@ -53,6 +55,8 @@ path, each 0 if there is none; and the share of the asked relation's other pairs
 COLUMNS = 5
 
 ROUNDING = 1e-9
+
+KEPT = 1 << 14
 
 
 class Found(NamedTuple):
@@ -121,14 +125,13 @@ def _walk_question(graph, counts, limits, question, scratch, met):  # type: igno
     """Meet all candidates of a question; how many."""
     entity, relation = question
     joint, heap = scratch
-    place, rows, values = met
     run = fill_joint(counts, relation, joint)
     linked = first_links(graph, counts, limits, question, joint, heap)
     clear_joint(counts, run, joint)
     count = 0
     for k in range(linked):
-        at, count = place_of(place, rows, values, count, np.int64(heap[1][k]))
-        values[at, MET_LINKED] = 1.0
+        at, count = place_of(met, count, np.int64(heap[1][k]))
+        met[3][at, MET_LINKED] = 1.0
     only_spare = spare(graph.thin, graph.digest, limits, entity)
     by_path = has_paths(counts, relation)
     patched, begin, end = locate(graph.thin, entity)
@@ -143,16 +146,15 @@ def _walk_question(graph, counts, limits, question, scratch, met):  # type: igno
 
 
 @kernel
-def _walk(graph, counts, limits, questions):  # type: ignore[no-untyped-def]
-    width = np.int64(limits.neighbours + 1)
-    room = min(graph.digest.shape[0], 2 * width * width * width + width * width + limits.links)
-    met = np.full(graph.digest.shape[0], -1, np.int32), np.empty(room, np.int64), np.empty((room, MET))
-    place, rows, values = met
+def _walk(graph, counts, limits, questions, slots, room):  # type: ignore[no-untyped-def]
+    rows, values = np.empty(room, np.int64), np.empty((room, MET))
+    met = slots, np.zeros(1, np.int64), rows, values
+    meet_nobody(met)
     order = np.empty(room, np.int64)
     heap = np.empty(limits.links, np.uint64), np.empty(limits.links, np.int32)
     scratch = np.zeros(2 * counts.pairs.shape[0], np.int64), heap
-    # `frequency` is the same for all who ask by a relation and do not have the candidate: kept until another one asks.
-    asked_by, others = np.zeros(graph.digest.shape[0], np.int32), np.empty(graph.digest.shape[0], np.int64)
+    # `frequency` is the same for all who ask by a relation and do not have the candidate: the last ones are kept.
+    asked, others = np.full(KEPT, -1, np.int64), np.empty(KEPT, np.int64)
     indptr = np.zeros(questions[0].shape[0] + 1, np.int64)
     found, weights, total = np.empty(1024, np.int32), np.empty((1024, COLUMNS), np.float32), 0
     for q in range(questions[0].shape[0]):
@@ -164,10 +166,10 @@ def _walk(graph, counts, limits, questions):  # type: ignore[no-untyped-def]
         # Where the sample is everything, a neighbour has one start less than others: itself is left out.
         size, left = _starts(graph.neighbours, limits, entity, entity), 0
         for k in range(count):
-            place[rows[k]] = -1
             if _may_be_chosen(values[k], limits, size - 1, known):
                 order[left] = (rows[k] << 32) | k
                 left += 1
+        meet_nobody(met)
         order[:left].sort()
         found, weights = with_room(found, total + left), with_room(weights, total + left)
         # Candidates ascend, and so do the lists that they are looked up in. In this loop a call that is handed the
@@ -189,12 +191,13 @@ def _walk(graph, counts, limits, questions):  # type: ignore[no-untyped-def]
             line = weights[total]
             if not _choose(values[at], limits, starts, known_starts, line):
                 continue
-            if asked_by[row] != relation + 1:
-                asked_by[row] = relation + 1
-                others[row] = frequency(graph, counts.hubs, question, row)
+            slot = row & (KEPT - 1)
+            if asked[slot] != code:
+                asked[slot] = code
+                others[slot] = frequency(graph, counts.hubs, question, row)
             if values[at, MET_LINKED] > 0:
                 line[LINK] = link_strength(graph, counts, question, row, 0)
-            line[SHARE] = others[row] / pairs if pairs > 0 else 0.0
+            line[SHARE] = others[slot] / pairs if pairs > 0 else 0.0
             found[total] = row
             total += 1
         indptr[q + 1] = total
@@ -278,8 +281,10 @@ class WalkInputs(NamedTuple):
 
 def walk(inputs: WalkInputs, entity: Array, relation: Array) -> Found:
     """The candidates of questions, known answers left out."""
-    indptr, rows, values = _walk(*inputs, (as_readonly(entity, ROW), as_readonly(relation, ROW)))
-    return Found(indptr, rows, values)
+    entities, width = inputs.graph.digest.shape[0], inputs.limits.neighbours + 1
+    room = min(entities, 2 * width**3 + width**2 + inputs.limits.links)
+    questions = as_readonly(entity, ROW), as_readonly(relation, ROW)
+    return Found(*_walk(*inputs, questions, slots_for(room), room))
 
 
 def weigh_pairs(inputs: WalkInputs, entity: Array, relation: Array, candidates: Array) -> Array:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dkge_dist.evidence.walks import WalkLimits
-from dkge_dist.kernels.evidence.steps import MET, NEIGHBOUR_PRIOR, place_of
+from dkge_dist.kernels.evidence.steps import FIRST_SLOTS, MET, NEIGHBOUR_PRIOR, meet_nobody, place_of, slots_for
 from dkge_dist.kernels.evidence.walks import COMPANY, SIMILAR
 from tests.evidence.building import evidence_of, questions_of
 
@@ -51,9 +51,18 @@ def test_rare_walks_bring_no_candidate() -> None:
 
 
 def test_a_candidate_has_one_place() -> None:
-    place, rows, values = np.full(9, -1, np.int32), np.empty(9, np.int64), np.full((9, MET), np.nan)
-    assert place_of(place, rows, values, 0, 7) == (0, 1)
-    assert place_of(place, rows, values, 1, 3) == (1, 2)
-    assert place_of(place, rows, values, 2, 7) == (0, 2)
-    assert rows[:2].tolist() == [7, 3]
-    assert not values[:2].any()
+    """Beyond the slots that are used at first, too, and again once all are forgotten."""
+    asked = np.random.default_rng(0).integers(0, 1 << 30, 3 * FIRST_SLOTS)
+    slots, used, room = slots_for(asked.shape[0]), np.zeros(1, np.int64), asked.shape[0]
+    met = slots, used, np.empty(room, np.int64), np.full((room, MET), np.nan)
+    for again in range(2):
+        meet_nobody(met)
+        count, places = 0, {}
+        for row in asked[again:].tolist() * 2:
+            at, count = place_of(met, count, row)
+            assert at == places.setdefault(row, len(places))
+        assert count == len(places) > FIRST_SLOTS
+        assert met[2][:count].tolist() == list(places)
+        assert not met[3][:count].any()
+    meet_nobody(met)
+    assert not slots.any()
