@@ -34,6 +34,12 @@ class Point:
     cpu_seconds: float
     memory: float
     moved: float
+    stopped: bool = False
+    """By the budget: its seconds say nothing, its memory and bytes do."""
+
+    def tells(self, cost: str) -> bool:
+        """May this cost be fitted to it?"""
+        return cost != "cpu_seconds" or not self.stopped
 
 
 Terms = Callable[[Point], list[float]]
@@ -70,6 +76,7 @@ class Fitted:
 
 def fit(cost: str, points: list[Point]) -> Fitted:
     """Least squares of relative errors, no coefficient below zero."""
+    points = [point for point in points if point.tells(cost)]
     terms = np.array([COSTS[cost](point) for point in points])
     measured = np.array([getattr(point, cost) for point in points])
     # Terms are brought to one scale first: rows times dimension is a large number, and nnls has tolerances.
@@ -85,6 +92,7 @@ def left_out(cost: str, points: list[Point]) -> list[tuple[str, float]]:
     Several points may have one name: nights of the same size.
     """
     errors = []
+    points = [point for point in points if point.tells(cost)]
     for number, point in enumerate(points):
         rest = [*points[:number], *points[number + 1 :]]
         sizes = [(other.rows, other.changed) for other in rest]

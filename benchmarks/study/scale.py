@@ -124,9 +124,11 @@ def _nights(study: Study, data: str, entities: int, sizes: list[int], dim: int) 
         base = trained(store, first, "default", words)["version"]
         since, name = updated(store, base, later[:number]), later[number]
         plan = api.update(store, to=name, since_version=str(since), plan=True, shards=SHARDS)
-        done = measured_command(["update", str(store), "--to", name, "--since", str(since)])
-        shards = {"shards_touched": plan["shards_touched"], "shards_total": SHARDS}
-        return {**done, **shards, "rows": _rows(store), "triples": _triples(store, name), "dim": dim}
+        limit = f"online.max_seconds={study.budget:g}"
+        done = measured_command(["update", str(store), "--to", name, "--since", str(since), limit])
+        facts = {"shards_touched": plan["shards_touched"], "shards_total": SHARDS, "rows": _rows(store), "dim": dim}
+        stopped = done["report"]["learn_seconds"] >= study.budget
+        return {**done, **facts, "triples": _triples(store, name), "stopped": stopped}
 
     if study.ledger.run(_cell(data, "training", budget=study.budget), learn) is None:
         return

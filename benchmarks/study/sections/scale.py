@@ -31,7 +31,7 @@ def scale(figures: Figures) -> Section:
             section.tables.append(table)
     points = cost_points(figures)
     if points:
-        by_change = [(math.log10(point.changed), point.cpu_seconds) for point in points]
+        by_change = [(math.log10(point.changed), point.cpu_seconds) for point in points if not point.stopped]
         section.plots.append(
             lines(
                 "CPU seconds of a night by the size of the change",
@@ -81,12 +81,14 @@ def _nights_by_size(figures: Figures) -> Table | None:
     for one in _night_cells(figures):
         result = one["result"]
         report = result["report"]
-        rows.append((one["cell"]["data"], report["added"] + report["deleted"], report["trained_triples"],
-                     report["seconds"], result["cpu_seconds"], result["peak_bytes"] / 1e9,
+        took = report["seconds"] if not result.get("stopped") else f"{report['seconds']:.0f} (stopped)"
+        rows.append((one["cell"]["data"], report["added"] + report["deleted"], report["trained_triples"], took,
+                     result["cpu_seconds"], result["peak_bytes"] / 1e9,
                      f"{result['shards_touched']} of {result['shards_total']}"))  # fmt: skip
     rows.sort(key=lambda row: (str(row[0]), row[1]))  # type: ignore[arg-type, return-value]
     columns = ("graph", "changed triples", "trained triples", "seconds", "CPU seconds", "peak GB", "shards touched")
-    return Table("Nights by the size of the graph and of the change", columns, rows) if rows else None
+    note = "Nights that were stopped learnt for the whole budget, and had more to learn: their seconds tell no cost."
+    return Table("Nights by the size of the graph and of the change", columns, rows, note) if rows else None
 
 
 def _memory(figures: Figures) -> Table | None:
@@ -130,7 +132,7 @@ def cost_points(figures: Figures) -> list[Point]:
         name = f"{result['rows']:,} rows, dimension {result['dim']}, {changed:,} changed"
         points.append(
             Point(name, result["rows"], result["triples"], changed, report["trained_triples"], result["dim"],
-                  result["cpu_seconds"], result["peak_bytes"], moved)
+                  result["cpu_seconds"], result["peak_bytes"], moved, result.get("stopped", False))
         )  # fmt: skip
     return sorted(points, key=lambda point: (point.changed, point.rows))
 

@@ -40,6 +40,14 @@ def test_noise_shows_in_the_errors() -> None:
     assert max(abs(error) for _, error in left_out("cpu_seconds", noisy)) > 0.25
 
 
+def test_seconds_of_a_stopped_night_are_not_believed() -> None:
+    stopped = replace(point(3e6, 1e6), cpu_seconds=1.0, stopped=True)
+    for cost in ("cpu_seconds", "memory"):
+        found = fit(cost, [*POINTS, stopped])
+        assert found.predict(POINTS[-1]) == pytest.approx(getattr(POINTS[-1], cost), rel=0.01)
+    assert len(left_out("cpu_seconds", [*POINTS, stopped])) == len(left_out("cpu_seconds", POINTS))
+
+
 def test_coefficients_are_not_negative() -> None:
     odd = [replace(one, memory=1e9 - one.rows * 100) for one in POINTS]
     assert (fit("memory", odd).coefficients >= 0).all()
