@@ -1,8 +1,12 @@
 """What a night costs, as a sum of simple terms with coefficients that are not negative. Pure: numbers in, numbers out.
 
-    CPU seconds  = a + b · trained triples · dimension + c · rows of the graph + d · changed triples
-    memory bytes = a + b · rows · dimension + c · triples of the graph
-    bytes moved  = a + b · changed triples · dimension
+    CPU seconds  = a + b · rows of the graph + c · passes over all that changed + d · passes over what is not learnt
+                   + e · trained triples · dimension
+    memory bytes = a + b · rows · dimension + c · triples of the graph + d · trained triples · dimension
+    bytes moved  = a + b · passes · dimension
+
+A night passes over all that changed until it made `online.narrow_after` batches of them, and then over what is left.
+Bytes are moved between a worker and its shards; a night without shards moves none.
 
 Coefficients are fitted to relative errors, so that small measurements count as much as large ones. A model is believed
 if it predicts a point that it was not fitted on within 25%.
@@ -16,6 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import nnls
 
+from dkge_dist.config import load_settings
 from dkge_dist.types import Array
 
 BELIEVED = 0.25
@@ -35,26 +40,43 @@ class Point:
     memory: float
     moved: float
     stopped: bool = False
-    """By the budget: its seconds say nothing, its memory and bytes do."""
+    """By the budget: its seconds and bytes say nothing, its memory does."""
+    shards: int = 0
 
     def tells(self, cost: str) -> bool:
-        """May this cost be fitted to it?"""
-        return cost != "cpu_seconds" or not self.stopped
+        """May this cost be fitted to it? Of nights on shards only the bytes are known."""
+        return (cost == "moved") == (self.shards > 0) and (cost == "memory" or not self.stopped)
+
+    @property
+    def passes(self) -> tuple[float, float]:
+        """Changed triples that epochs pass over: in all of them, and in what is not learnt if that were all."""
+        online = load_settings().online
+        epoch = self.changed / online.batch_size
+        whole = min(max(online.narrow_after, epoch), online.max_epochs * epoch)
+        return online.batch_size * whole, online.batch_size * (online.max_epochs * epoch - whole)
 
 
 Terms = Callable[[Point], list[float]]
 COSTS: dict[str, Terms] = {
-    "cpu_seconds": lambda p: [1.0, p.trained * p.dim, p.rows, p.changed],
-    "memory": lambda p: [1.0, p.rows * p.dim, p.triples],
-    "moved": lambda p: [1.0, p.changed * p.dim],
+    "cpu_seconds": lambda p: [1.0, p.rows, *p.passes, p.trained * p.dim],
+    "memory": lambda p: [1.0, p.rows * p.dim, p.triples, p.trained * p.dim],
+    "moved": lambda p: [1.0, sum(p.passes) * p.dim],
 }
 """By what is predicted: the terms that are added up."""
 TERMS = {
-    "cpu_seconds": ("starting", "learning triples", "rows of the graph", "changed triples"),
-    "memory": ("starting", "vectors", "triples of the graph"),
-    "moved": ("starting", "rows of changed triples"),
+    "cpu_seconds": (
+        "starting",
+        "rows of the graph",
+        "learning all that changed",
+        "learning what is left",
+        "contexts of who learns",
+    ),
+    "memory": ("starting", "vectors", "triples of the graph", "contexts of who learns"),
+    "moved": ("starting", "rows of batches"),
 }
 """What these terms are."""
+SPREAD = "vectors"
+"""What shards divide among the machines."""
 
 
 @dataclass(frozen=True)
@@ -64,14 +86,14 @@ class Fitted:
     cost: str
     coefficients: Array
 
-    def predict(self, point: Point) -> float:
-        """The cost of a night, whatever was measured of it."""
-        return float(np.dot(COSTS[self.cost](point), self.coefficients))
+    def parts(self, point: Point) -> dict[str, float]:
+        """The cost of a night by term, whatever was measured of it."""
+        values = np.array(COSTS[self.cost](point)) * self.coefficients
+        return dict(zip(TERMS[self.cost], values.tolist(), strict=True))
 
-    def most(self, point: Point) -> tuple[str, float]:
-        """The largest term of the cost of a night, and its share."""
-        parts = np.array(COSTS[self.cost](point)) * self.coefficients
-        return TERMS[self.cost][int(parts.argmax())], float(parts.max() / parts.sum())
+    def predict(self, point: Point) -> float:
+        """All terms together."""
+        return sum(self.parts(point).values())
 
 
 def fit(cost: str, points: list[Point]) -> Fitted:
@@ -116,9 +138,18 @@ class Cluster:
 
 
 def bottleneck(fits: dict[str, Fitted], night: Point, cluster: Cluster) -> dict[str, float | str]:
-    """A night on a cluster, its CPU, memory and network spread evenly: the seconds of each, and which is the most."""
-    cpu = fits["cpu_seconds"].predict(night) / (cluster.machines * cluster.cores)
-    network = fits["moved"].predict(night) / (cluster.machines * cluster.bytes_per_second)
-    memory = fits["memory"].predict(night) / cluster.machines
+    """A night on a cluster: the seconds or bytes of each resource, which is the bottleneck, and its largest term.
+
+    One worker learns a night, at best on all cores of its machine, and every row that it reads comes over that
+    machine's network. Vectors are spread over all machines; the graph is whole on each.
+    """
+    parts = {cost: found.parts(night) for cost, found in fits.items()}
+    held = {term: size / (cluster.machines if term == SPREAD else 1) for term, size in parts["memory"].items()}
+    cpu = sum(parts["cpu_seconds"].values()) / cluster.cores
+    network = sum(parts["moved"].values()) / cluster.bytes_per_second
+    memory = sum(held.values())
     worst = "memory" if memory > cluster.memory else "CPU" if cpu >= network else "network"
-    return {"cpu_seconds": cpu, "network_seconds": network, "memory_a_machine": memory, "bottleneck": worst}
+    terms = {"memory": held, "CPU": parts["cpu_seconds"], "network": parts["moved"]}[worst]
+    term = max(terms, key=lambda name: terms[name])
+    found = {"cpu_seconds": cpu, "network_seconds": network, "memory_a_machine": memory}
+    return {**found, "bottleneck": worst, "term": term, "share": terms[term] / sum(terms.values())}

@@ -40,6 +40,9 @@ SHARDS = 64
 BATCHES, DIMENSIONS = (500, 2000, 8000), (50, 100, 200)
 ON_RAY = ((8, 1), (8, 2), (8, 4))
 """(shards, workers)."""
+SHARDED = ((32_000, 50), (32_000, 100), (320_000, 100))
+"""(entities, dimension) of nights on Ray with 8 shards, for what goes between them."""
+SHARDED_CHANGES = (400, 1200, 4000)
 
 
 def run(study: Study) -> None:
@@ -47,6 +50,7 @@ def run(study: Study) -> None:
     _throughput(study)
     _by_graph_size(study)
     _by_change_size(study)
+    _on_shards(study)
     _large(study)
 
 
@@ -107,8 +111,8 @@ def _night_names(sizes: list[int]) -> list[str]:
     return [f"{number} of {len(sizes)}, {size} changed" for number, size in enumerate([0, *sizes])]
 
 
-def _nights(study: Study, data: str, entities: int, sizes: list[int], dim: int) -> None:
-    """Every night of a store as a command of its own, after a short training."""
+def _nights(study: Study, data: str, entities: int, sizes: list[int], dim: int, shards: int = 0) -> None:
+    """Every night of a store as a command of its own, after a short training; on Ray where there are shards."""
     first, *later = _night_names(sizes)
 
     # How well it is learnt does not matter to what a night costs.
@@ -124,9 +128,10 @@ def _nights(study: Study, data: str, entities: int, sizes: list[int], dim: int) 
         base = trained(store, first, "default", words)["version"]
         since, name = updated(store, base, later[:number]), later[number]
         plan = api.update(store, to=name, since_version=str(since), plan=True, shards=SHARDS)
-        limit = f"online.max_seconds={study.budget:g}"
-        done = measured_command(["update", str(store), "--to", name, "--since", str(since), limit])
+        limit, where = f"online.max_seconds={study.budget:g}", ["--shards", str(shards)] if shards else []
+        done = measured_command(["update", str(store), "--to", name, "--since", str(since), limit, *where])
         facts = {"shards_touched": plan["shards_touched"], "shards_total": SHARDS, "rows": _rows(store), "dim": dim}
+        facts["shards"] = shards
         stopped = done["report"]["learn_seconds"] >= study.budget
         return {**done, **facts, "triples": _triples(store, name), "stopped": stopped}
 
@@ -163,6 +168,13 @@ def _by_graph_size(study: Study) -> None:
 def _by_change_size(study: Study) -> None:
     entities, sizes = (2 * QUICK_ENTITIES, [20, 60, 200]) if study.quick else (GRAPHS[-1], list(CHANGES))
     _nights(study, f"{entities:,} entities, changes of several sizes", entities, sizes, _dim(study))
+
+
+def _on_shards(study: Study) -> None:
+    """What goes to shards and back. CPU and memory of Ray's processes are not those of the command."""
+    for entities, dim in () if study.quick else SHARDED:
+        data = f"{entities:,} entities, dimension {dim}, on 8 shards"
+        _nights(study, data, entities, list(SHARDED_CHANGES), dim, shards=8)
 
 
 def _throughput(study: Study) -> None:

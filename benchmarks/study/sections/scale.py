@@ -31,7 +31,7 @@ def scale(figures: Figures) -> Section:
             section.tables.append(table)
     points = cost_points(figures)
     if points:
-        by_change = [(math.log10(point.changed), point.cpu_seconds) for point in points if not point.stopped]
+        by_change = [(math.log10(point.changed), point.cpu_seconds) for point in points if point.tells("cpu_seconds")]
         section.plots.append(
             lines(
                 "CPU seconds of a night by the size of the change",
@@ -83,10 +83,12 @@ def _nights_by_size(figures: Figures) -> Table | None:
         report = result["report"]
         took = report["seconds"] if not result.get("stopped") else f"{report['seconds']:.0f} (stopped)"
         rows.append((one["cell"]["data"], report["added"] + report["deleted"], report["trained_triples"], took,
-                     result["cpu_seconds"], result["peak_bytes"] / 1e9,
+                     *((None, None) if result.get("shards") else (result["cpu_seconds"], result["peak_bytes"] / 1e9)),
+                     *((report[name] or 0) / 1e6 for name in ("bytes_pulled", "bytes_pushed", "bytes_written")),
                      f"{result['shards_touched']} of {result['shards_total']}"))  # fmt: skip
     rows.sort(key=lambda row: (str(row[0]), row[1]))  # type: ignore[arg-type, return-value]
-    columns = ("graph", "changed triples", "trained triples", "seconds", "CPU seconds", "peak GB", "shards touched")
+    columns = ("graph", "changed triples", "trained triples", "seconds", "CPU seconds", "peak GB",
+               "MB pulled", "MB pushed", "MB written", "shards touched")  # fmt: skip
     note = "Nights that were stopped learnt for the whole budget, and had more to learn: their seconds tell no cost."
     return Table("Nights by the size of the graph and of the change", columns, rows, note) if rows else None
 
@@ -128,19 +130,21 @@ def cost_points(figures: Figures) -> list[Point]:
         result = one["result"]
         report = result["report"]
         changed = report["added"] + report["deleted"]
-        moved = (report.get("bytes_pulled") or 0) + (report.get("bytes_pushed") or 0) + report["bytes_written"]
+        moved = (report.get("bytes_pulled") or 0) + (report.get("bytes_pushed") or 0)
         name = f"{result['rows']:,} rows, dimension {result['dim']}, {changed:,} changed"
         points.append(
             Point(name, result["rows"], result["triples"], changed, report["trained_triples"], result["dim"],
-                  result["cpu_seconds"], result["peak_bytes"], moved, result.get("stopped", False))
+                  result["cpu_seconds"], result["peak_bytes"], moved, result.get("stopped", False),
+                  result.get("shards", 0))
         )  # fmt: skip
     return sorted(points, key=lambda point: (point.changed, point.rows))
 
 
 def _cost_model(points: list[Point]) -> tuple[Table | None, list[str]]:
     """Predictions of points left out, and of 100 M entities on 32 machines if these are good enough."""
-    if len(points) < 5:
-        return None, ["The cost model needs five nights at least."]
+    told = {cost: [point for point in points if point.tells(cost)] for cost in COSTS}
+    if min(map(len, told.values())) < 5:
+        return None, ["The cost model needs five nights at least, with shards and without."]
     rows: list[tuple[Value, ...]] = []
     worst: dict[str, float] = {}
     for cost in COSTS:
@@ -158,17 +162,16 @@ def _cost_model(points: list[Point]) -> tuple[Table | None, list[str]]:
 
 
 def _at_100_million(points: list[Point]) -> str:
-    largest = points[-1]
+    largest = [point for point in points if not point.shards][-1]
     share = 100e6 / largest.rows
     night = replace(largest, rows=100e6, triples=largest.triples * share)
     fits = {cost: fit(cost, points) for cost in COSTS}
     found = bottleneck(fits, night, MACHINES)
-    cost = {"CPU": "cpu_seconds", "network": "moved", "memory": "memory"}[str(found["bottleneck"])]
-    term, part = fits[cost].most(night)
     return (
         f"100 M entities on {MACHINES.machines} machines ({MACHINES.cores} cores, {MACHINES.memory / 1e9:.0f} GB, "
         f"{MACHINES.bytes_per_second / 1e9:.2g} GB/s each), a night of {night.changed:,.0f} triples: "
-        f"{found['cpu_seconds']:,.1f} s of CPU, {found['network_seconds']:,.1f} s of network, "
-        f"{float(found['memory_a_machine']) / 1e9:,.1f} GB a machine if all is spread evenly; "
-        f"the bottleneck is {found['bottleneck']}, of which {part:.0%} are for {term}."
+        f"{found['cpu_seconds']:,.0f} s if its worker uses all cores of a machine as well as one core here, "
+        f"{found['network_seconds']:,.1f} s of that machine's network, "
+        f"{float(found['memory_a_machine']) / 1e9:,.1f} GB a machine; "
+        f"the bottleneck is {found['bottleneck']}, of which {found['share']:.0%} are for {found['term']}."
     )

@@ -8,21 +8,39 @@ import numpy as np
 import pytest
 
 from benchmarks.study.cost_model import Cluster, Point, bottleneck, fit, left_out
+from dkge_dist.config import load_settings
 
 
-def point(rows: float, changed: float, noise: float = 1.0, dim: float = 100) -> Point:
+def point(rows: float, changed: float, noise: float = 1.0, dim: float = 100, shards: int = 0) -> Point:
     trained, triples = 30 * changed, 2.5 * rows
-    return Point(
-        f"{rows:g}, {changed:g}", rows, triples, changed, trained, dim,
-        cpu_seconds=noise * (2 + 3e-6 * trained * dim + 1e-6 * rows),
-        memory=noise * (4e8 + 12 * rows * dim + 40 * triples),
-        moved=noise * (1e5 + 90 * changed * dim),
-    )  # fmt: skip
+    bare = Point(f"{rows:g}, {changed:g}", rows, triples, changed, trained, dim, 0, 0, 0, shards=shards)
+    whole, left = bare.passes
+    return replace(
+        bare,
+        cpu_seconds=noise * (2 + 1e-6 * rows + 1e-4 * whole + 2e-5 * left + 1e-8 * trained * dim),
+        memory=noise * (4e8 + 12 * rows * dim + 40 * triples + 2 * trained * dim),
+        moved=noise * (1e5 + 20 * (whole + left) * dim) if shards else 0,
+    )
 
 
-POINTS = [point(rows, changed) for rows in (3e4, 3e5, 3e6) for changed in (1e2, 1e3, 1e4, 1e5)]
+POINTS = [
+    point(rows, changed, shards=shards)
+    for rows in (3e4, 3e5, 3e6)
+    for changed in (1e2, 1e3, 1e4, 1e5)
+    for shards in (0, 8)
+]
 # Vectors and triples grow together with a graph: only another dimension tells them apart.
-POINTS += [point(rows, changed, dim=50) for rows in (3e4, 3e6) for changed in (1e2, 1e5)]
+POINTS += [
+    point(rows, changed, dim=50, shards=shards) for rows in (3e4, 3e6) for changed in (1e2, 1e5) for shards in (0, 8)
+]
+
+
+def test_a_night_passes_over_everything_until_it_made_its_batches() -> None:
+    online = load_settings().online
+    epochs, batches, size = online.max_epochs, online.narrow_after, online.batch_size
+    assert point(3e4, size).passes == (epochs * size, 0), "too small a night to be narrowed"
+    assert point(3e4, 16 * size).passes == (batches * size, (epochs * 16 - batches) * size)
+    assert point(3e4, 1000 * size).passes == (1000 * size, (epochs - 1) * 1000 * size)
 
 
 @pytest.mark.parametrize("cost", ["cpu_seconds", "memory", "moved"])
@@ -30,7 +48,7 @@ def test_points_of_a_law_are_predicted(cost: str) -> None:
     errors = left_out(cost, POINTS)
     assert len(errors) == 16, "every size is there more than once"
     assert max(abs(error) for _, error in errors) < 0.01
-    far = point(3e7, 1e6)
+    far = point(3e7, 1e6, shards=8 if cost == "moved" else 0)
     assert fit(cost, POINTS).predict(far) == pytest.approx(getattr(far, cost), rel=0.01)
 
 
@@ -55,12 +73,13 @@ def test_coefficients_are_not_negative() -> None:
 
 def test_the_bottleneck_is_what_takes_longest_or_does_not_fit() -> None:
     fits, night = {cost: fit(cost, POINTS) for cost in ("cpu_seconds", "memory", "moved")}, point(1e8, 1e6)
-    roomy = Cluster(32, 16, 256e9, 1e9)
+    roomy = Cluster(32, 16, 256e9, 1e10)
     assert bottleneck(fits, night, roomy)["bottleneck"] == "CPU"
     assert bottleneck(fits, night, replace(roomy, bytes_per_second=1e3))["bottleneck"] == "network"
     small = bottleneck(fits, night, replace(roomy, memory=1e9))
     assert small["bottleneck"] == "memory"
-    term, share = fits["memory"].most(night)
-    assert (term, share) == ("vectors", pytest.approx(1200 / (1200 + 100), abs=0.02))
-    assert fits["moved"].most(replace(night, changed=1.0))[0] == "starting"
-    assert small["memory_a_machine"] == pytest.approx(night.memory / 32, rel=0.01)
+    per_machine = {"starting": 4e8, "vectors": 12e8 * 100 / 32, "triples of the graph": 40 * night.triples}
+    per_machine["contexts of who learns"] = 2 * night.trained * night.dim
+    assert small["memory_a_machine"] == pytest.approx(sum(per_machine.values()), rel=0.01)
+    assert small["term"] == max(per_machine, key=lambda term: per_machine[term])
+    assert small["share"] == pytest.approx(max(per_machine.values()) / sum(per_machine.values()), rel=0.01)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import fields
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ import pytest
 
 from benchmarks.study import scale as scale_part
 from benchmarks.study.cells import Ledger
+from benchmarks.study.cost_model import Point
 from benchmarks.study.debian import sources
 from benchmarks.study.figures import Figures
 from benchmarks.study.graphs import Study, growing_movies, snapshots_of
@@ -104,16 +105,18 @@ def test_bytes_of_all_arrays_are_counted() -> None:
 
 def test_nights_become_points_and_a_sentence() -> None:
     cells = []
-    for rows in (30_000, 300_000, 3_000_000):
-        for changed in (100, 10_000, 1_000_000):
-            report = {"added": changed // 2, "deleted": changed // 2, "trained_triples": 30 * changed,
-                      "seconds": 3.0, "bytes_written": 500 * changed, "bytes_pulled": 0}  # fmt: skip
-            result = {"report": report, "cpu_seconds": 2 + 1e-4 * changed, "peak_bytes": 4e8 + 1000 * rows,
-                      "rows": rows, "triples": 3 * rows, "dim": 100, "shards_touched": 3,
-                      "shards_total": 64}  # fmt: skip
-            cells.append(envelope("scale", "ours", f"{changed}", result, f"{rows} entities", "night"))
+    sizes = [(rows, changed) for rows in (30_000, 300_000, 3_000_000) for changed in (100, 10_000, 1_000_000)]
+    for (rows, changed), shards in product(sizes, (0, 8)):
+        bare = Point("", rows, 3 * rows, changed, 30 * changed, 100, 0, 0, 0)
+        moved = int(20 * sum(bare.passes)) if shards else 0
+        report = {"added": changed // 2, "deleted": changed // 2, "trained_triples": bare.trained, "seconds": 3.0,
+                  "bytes_written": 500 * changed, "bytes_pulled": moved, "bytes_pushed": moved}  # fmt: skip
+        result = {"report": report, "cpu_seconds": 2 + 1e-4 * bare.passes[0], "peak_bytes": 4e8 + 1000 * rows,
+                  "rows": rows, "triples": 3 * rows, "dim": 100, "shards_touched": 3, "shards_total": 64,
+                  "shards": shards}  # fmt: skip
+        cells.append(envelope("scale", "ours", f"{changed}", result, f"{rows} entities, {shards}", "night"))
     figures = Figures(cells)
-    assert len(cost_points(figures)) == 9
+    assert len(cost_points(figures)) == 18
     section = scale(figures)
     said = " ".join(section.says)
     assert "Cost model, cpu_seconds: a night that it was not fitted on is predicted to within 0% (asked: 25%)." in said
