@@ -1,6 +1,7 @@
 """Vector registers in intrinsics of numba: types, loads, stores, loops. For the modules that write registers out.
 
-A register has 16, 8 or 4 numbers, or is one plain number. Processors with shorter registers take several.
+A register has 16, 8 or 4 numbers, or is one plain number. Processors with shorter registers take several. In memory
+numbers are float32, or bfloat16 in arrays of uint16: these are widened when they are loaded and rounded when stored.
 """
 
 from __future__ import annotations
@@ -19,12 +20,19 @@ WIDTHS = (LANES, 8, 4, 1)
 NARROW = ((LANES, 1), (4, 1), (1, 1))
 """(numbers of a register, registers of a strip) of the loops over strips that follow the widest."""
 
-F32, I32, I64 = ir.FloatType(), ir.IntType(32), ir.IntType(64)
+F32, I16, I32, I64 = ir.FloatType(), ir.IntType(16), ir.IntType(32), ir.IntType(64)
+NO_NUMBER = 0x7FC0
+"""In bfloat16."""
 
 
-def register_type(lanes: int) -> Any:
+def register_type(lanes: int, kind: Any = F32) -> Any:
     """Of so many numbers."""
-    return ir.VectorType(F32, lanes) if lanes > 1 else F32
+    return ir.VectorType(kind, lanes) if lanes > 1 else kind
+
+
+def constant(kind: Any, value: int, lanes: int) -> Any:
+    """A whole number, in all lanes."""
+    return ir.Constant(register_type(lanes, kind), [value] * lanes if lanes > 1 else value)
 
 
 def in_all_lanes(builder: Any, value: Any, lanes: int) -> Any:
@@ -51,18 +59,39 @@ def called(builder: Any, name: str, values: Sequence[Any]) -> Any:
 
 def load(builder: Any, data: Any, at: Any, lanes: int) -> Any:
     """The numbers of `data` from `at` on, as a register."""
-    return builder.load(place_of(builder, data, at, lanes), align=4)
+    found = builder.load(place_of(builder, data, at, lanes), align=2 if is_halved(data) else 4)
+    if not is_halved(data):
+        return found
+    bits = builder.shl(builder.zext(found, register_type(lanes, I32)), constant(I32, 16, lanes))
+    return builder.bitcast(bits, register_type(lanes))
 
 
 def store(builder: Any, value: Any, data: Any, at: Any) -> None:
     """Write a register to `data` from `at` on."""
-    builder.store(value, place_of(builder, data, at, lanes_of(value)), align=4)
+    lanes = lanes_of(value)
+    here = place_of(builder, data, at, lanes)
+    if not is_halved(data):
+        builder.store(value, here, align=4)
+        return
+    # To the nearest, of two as near to the even one, as everybody rounds.
+    bits = builder.bitcast(value, register_type(lanes, I32))
+    by = constant(I32, 16, lanes)
+    odd = builder.and_(builder.lshr(bits, by), constant(I32, 1, lanes))
+    rounded = builder.lshr(builder.add(builder.add(bits, constant(I32, 0x7FFF, lanes)), odd), by)
+    half = builder.trunc(rounded, register_type(lanes, I16))
+    is_none = builder.fcmp_unordered("uno", value, value)
+    builder.store(builder.select(is_none, constant(I16, NO_NUMBER, lanes), half), here, align=2)
+
+
+def is_halved(data: Any) -> bool:
+    """Are the numbers at a pointer bfloat16?"""
+    return bool(data.type.pointee == I16)
 
 
 def place_of(builder: Any, data: Any, at: Any, lanes: int) -> Any:
     """The address of a register."""
     here = builder.gep(data, [at])
-    return builder.bitcast(here, register_type(lanes).as_pointer()) if lanes > 1 else here
+    return builder.bitcast(here, register_type(lanes, data.type.pointee).as_pointer()) if lanes > 1 else here
 
 
 def steps(builder: Any, count: Any) -> list[tuple[Any, Any, int]]:
@@ -92,10 +121,11 @@ def require_vectors(arrays: Sequence[Any]) -> None:
         require(kind, 1, types.float32)
 
 
-def require(kind: Any, dimensions: int, dtype: Any) -> None:
-    """Refuse to compile for anything but such an array."""
-    if not (isinstance(kind, types.Array) and kind.ndim == dimensions and kind.layout == "C" and kind.dtype == dtype):
-        raise TypingError(f"expected a contiguous array of {dtype} in {dimensions} dimensions, not {kind}")
+def require(kind: Any, dimensions: int, *dtypes: Any) -> None:
+    """Refuse to compile for anything but such an array, of one of the types."""
+    if not (isinstance(kind, types.Array) and kind.ndim == dimensions and kind.layout == "C" and kind.dtype in dtypes):
+        wanted = " or ".join(map(str, dtypes))
+        raise TypingError(f"expected a contiguous array of {wanted} in {dimensions} dimensions, not {kind}")
 
 
 def larger(builder: Any, one: Any, other: Any) -> Any:

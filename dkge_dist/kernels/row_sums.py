@@ -5,7 +5,8 @@ four registers wide, stays where it is until all rows were added; then comes the
 order, their products rounded: then both vertices of a context of two are equal to the bit, and where slopes of equal
 rows cancel out nothing is left, which Adagrad would blow up. Where nothing is compiled, twins in numpy do the same.
 
-All arrays are contiguous: numbers are float32, and those of rows int32.
+All arrays are contiguous: numbers are float32, and those of rows int32. What is summed and the sum may be bfloat16, as
+uint16; what is added up in between is float32.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from numba.extending import intrinsic
 
 from dkge_dist.kernels.registers import (
     I64,
+    NO_NUMBER,
     arrays_of,
     called,
     each_strip,
@@ -73,8 +75,10 @@ def _typed_sum_rows(generate: Callable[..., Any]) -> Any:
     def typed(
         typing: Any, out: Any, rows: Any, index: Any, via: Any, weight: Any, first: Any, last: Any, offset: Any
     ) -> Any:
-        require_vectors([out] if weight is types.none else [out, weight])
-        require(rows, 2, types.float32)
+        require(out, 1, types.float32, types.uint16)
+        require(rows, 2, types.float32, types.uint16)
+        if weight is not types.none:
+            require_vectors([weight])
         for column in (index, via):
             if column is not types.none:
                 require(column, 1, types.int32)
@@ -130,15 +134,38 @@ def _plain_sum_rows(
     last: int,
     offset: int,
 ) -> None:
-    which = np.arange(first, last) if index is None else index[first:last]
-    some = rows[(which if via is None else via[which]) - offset]
-    scale = np.ones(last - first, np.float32) if weight is None else weight[first:last]
-    out[:] = scale @ some
+    _write(_plain_sum(rows, index, via, weight, first, last, offset), out)
 
 
 def _plain_sum_rows_relu(out: Array, *arguments: Any) -> None:
-    _plain_sum_rows(out, *arguments)
-    np.maximum(out, 0, out=out)
+    _write(np.maximum(_plain_sum(*arguments), 0), out)
+
+
+def _plain_sum(
+    rows: Array, index: Array | None, via: Array | None, weight: Array | None, first: int, last: int, offset: int
+) -> Array:
+    which = np.arange(first, last) if index is None else index[first:last]
+    some = rows[(which if via is None else via[which]) - offset]
+    scale = np.ones(last - first, np.float32) if weight is None else weight[first:last]
+    total: Array = scale @ (some if some.dtype == np.float32 else widened(some))
+    return total
+
+
+def widened(halves: Array) -> Array:
+    """Numbers in bfloat16 as float32."""
+    values: Array = (halves.astype(np.uint32) << 16).view(np.float32)
+    return values
+
+
+def halved(values: Array) -> Array:
+    """Numbers in float32 rounded to bfloat16: to the nearest, of two as near to the even one."""
+    bits = np.ascontiguousarray(values, np.float32).view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> 16) & 1)) >> 16
+    return np.where(np.isnan(values), NO_NUMBER, rounded).astype(np.uint16)
+
+
+def _write(values: Array, out: Array) -> None:
+    out[:] = values if out.dtype == np.float32 else halved(values)
 
 
 def _plain_slopes(

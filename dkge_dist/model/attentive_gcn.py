@@ -58,7 +58,7 @@ class AttentiveGcn(nn.Module):
         """sg(o) of every object, from the features of the distinct rows that contexts show."""
         query_BD = self.attention * torch.relu(knowledge_BD)
         out_BD = torch.zeros_like(query_BD)
-        transformed_UD = self._product(features_UD, self.weights[0])
+        transformed_UD = self._product(features_UD, self.weights[0]).float()
         for block in blocks:
             hidden_BnD = torch.relu(block.adjacency_Bnn @ (transformed_UD[block.rows_Bn] * block.real_Bn.unsqueeze(-1)))
             for weight in self.weights[1:]:
@@ -75,7 +75,8 @@ class AttentiveGcn(nn.Module):
         return aggregate(rows_UD, contexts)
 
     def before_last_aggregation(self, features_UD: Tensor, contexts: RaggedBatch) -> tuple[Tensor, RaggedBatch]:
-        """All layers but the last aggregation: (rows to aggregate, contexts over these rows)."""
+        """All layers but the last aggregation: (rows to aggregate, contexts over these rows). The rows may be bfloat16,
+        and then there are some more than the contexts show."""
         rows_UD = self._product(features_UD, self.weights[0])
         for weight in self.weights[1:]:
             rows_UD = self._product(aggregate(rows_UD, contexts), weight)

@@ -1,5 +1,7 @@
 """The ragged kernels as differentiable torch operations. CPU only: kernels read the memory of the tensors.
 
+Rows may be bfloat16, and more than the contexts show; their gradients are then rounded likewise, and zero for the rest.
+
 Shapes: B objects, M vertex slots, U distinct rows, D dimensions.
 """
 
@@ -52,18 +54,18 @@ def _require_cpu(tensor: Tensor) -> None:
 class _Aggregate(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows_UD: Tensor, contexts: RaggedBatch) -> Tensor:
-        out_MD = rows_UD.new_empty(contexts.slot_row.shape[0], rows_UD.shape[1])
-        ragged.aggregate(contexts, rows_UD.detach().contiguous().numpy(), out_MD.numpy())
-        ctx.contexts, ctx.rows = contexts, rows_UD.shape[0]
+        out_MD = rows_UD.new_empty(contexts.slot_row.shape[0], rows_UD.shape[1], dtype=torch.float32)
+        ragged.aggregate(contexts, _array(rows_UD.detach().contiguous()), out_MD.numpy())
+        ctx.contexts, ctx.rows, ctx.dtype = contexts, rows_UD.shape[0], rows_UD.dtype
         ctx.save_for_backward(out_MD)
         return out_MD
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
         (out_MD,) = ctx.saved_tensors
-        grad_UD = out_MD.new_empty(ctx.rows, out_MD.shape[1])
+        grad_UD, shown_UD = _gradient_of_rows(ctx.contexts, ctx.rows, out_MD.shape[1], ctx.dtype)
         grad_MD = grads[0].contiguous().numpy()
-        ragged.aggregate_backward(ctx.contexts, out_MD.numpy(), grad_MD, _scratch.rows(*grad_MD.shape), grad_UD.numpy())
+        ragged.aggregate_backward(ctx.contexts, out_MD.numpy(), grad_MD, _scratch.rows(*grad_MD.shape), shown_UD)
         return grad_UD, None
 
 
@@ -73,9 +75,9 @@ class _Encode(torch.autograd.Function):
         ctx: Any, rows_UD: Tensor, knowledge_BD: Tensor, attention_D: Tensor, share_D: Tensor, contexts: RaggedBatch
     ) -> Tensor:
         given = [tensor.detach().contiguous() for tensor in (rows_UD, knowledge_BD, attention_D, share_D)]
-        weight_M = rows_UD.new_empty(contexts.slot_row.shape[0])
+        weight_M = given[1].new_empty(contexts.slot_row.shape[0])
         context_BD, out_BD = (given[1].new_empty(given[1].shape) for _ in range(2))
-        ragged.encode(contexts, *(tensor.numpy() for tensor in (*given, weight_M, context_BD, out_BD)))
+        ragged.encode(contexts, *map(_array, (*given, weight_M, context_BD, out_BD)))
         ctx.contexts = contexts
         ctx.save_for_backward(*given, weight_M, context_BD)
         return out_BD
@@ -87,11 +89,25 @@ class _Encode(torch.autograd.Function):
         slot_MD = _scratch.rows(ctx.contexts.slot_row.shape[0], rows_UD.shape[1])
         chunks = ragged.chunks_of(knowledge_BD.shape[0])
         by_parameters = [attention_D.new_empty(chunks, attention_D.shape[0]) for _ in range(2)]
-        by_rows_UD, by_knowledge_BD = torch.empty_like(rows_UD), torch.empty_like(knowledge_BD)
-        given = [tensor.numpy() for tensor in (*saved, grads[0].contiguous())]
-        found = [tensor.numpy() for tensor in (by_rows_UD, by_knowledge_BD, *by_parameters)]
+        by_rows_UD, shown_UD = _gradient_of_rows(ctx.contexts, rows_UD.shape[0], rows_UD.shape[1], rows_UD.dtype)
+        by_knowledge_BD = torch.empty_like(knowledge_BD)
+        given = [_array(tensor) for tensor in (*saved, grads[0].contiguous())]
+        found = [shown_UD, *(tensor.numpy() for tensor in (by_knowledge_BD, *by_parameters))]
         ragged.encode_backward(*(ctx.contexts, *given, slot_MD, *found))
         return by_rows_UD, by_knowledge_BD, by_parameters[0].sum(0), by_parameters[1].sum(0), None
+
+
+def _array(tensor: Tensor) -> Array:
+    """The memory of a tensor; bfloat16 as uint16."""
+    values: Array = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    return values
+
+
+def _gradient_of_rows(contexts: RaggedBatch, rows: int, dim: int, dtype: torch.dtype) -> tuple[Tensor, Array]:
+    """Room for the gradients of some rows, and the part of it that a kernel fills; the rest is zero."""
+    grad_UD, shown = torch.empty(rows, dim, dtype=dtype), contexts.row_ptr.shape[0] - 1
+    grad_UD[shown:] = 0
+    return grad_UD, _array(grad_UD)[:shown]
 
 
 class _EncodeFrozen(torch.autograd.Function):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dkge_dist.kernels.jit import kernel
-from dkge_dist.kernels.row_sums import slopes_of_attention, sum_rows, sum_rows_relu
+from dkge_dist.kernels.row_sums import halved, slopes_of_attention, sum_rows, sum_rows_relu, widened
 from dkge_dist.types import ROW
 
 dims = st.integers(1, 200)
@@ -47,6 +48,35 @@ def test_sums_equal_those_in_64_bits(dim: int, rows: int, entries: int, offset: 
     through = scale @ exact[via[some] - offset]
     expected = [through, scale @ exact[some - offset], exact[some - offset].sum(0), scale @ exact[first:last]]
     np.testing.assert_allclose(out, [*expected, np.maximum(through, 0)], rtol=1e-5, atol=1e-5)
+
+
+@given(dims, st.integers(1, 9), seeds)
+def test_rows_and_sums_may_be_bfloat16(dim: int, rows: int, seed: int) -> None:
+    """The same to the bit as of the widened rows, then rounded as torch does."""
+    rng = np.random.default_rng(seed)
+    table = halved(rng.normal(size=(rows, dim)))
+    every, weight = rng.integers(0, rows, rows).astype(ROW), rng.normal(size=rows).astype(np.float32)
+    given_rows, out, exact = (every, every, weight, 0, rows, 0), np.empty((5, dim), np.float32), widened(table)
+    sums(exact, *given_rows, out)
+    found, rounded = np.empty_like(out), np.empty((5, dim), np.uint16)
+    sums(table, *given_rows, found)
+    assert np.array_equal(found, out)
+    sums(table, *given_rows, rounded)
+    assert np.array_equal(rounded, torch.from_numpy(out).bfloat16().view(torch.uint16).numpy())
+    assert np.array_equal(rounded, halved(out))
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 40))
+def test_numbers_are_rounded_as_torch_does(bits: int, dim: int) -> None:
+    """Any bits, no numbers and infinities too, in registers of every width."""
+    values = np.arange(bits, bits + dim, dtype=np.uint64).astype(np.uint32).view(np.float32)[None]
+    out = np.empty((5, dim), np.uint16)
+    sums(values, np.zeros(1, ROW), np.zeros(1, ROW), np.ones(1, np.float32), 0, 1, 0, out)
+    # A sum begins with 0: −0 becomes 0.
+    expected = torch.from_numpy(values[0] + 0).bfloat16()
+    found = torch.from_numpy(out[:4].copy()).view(torch.bfloat16)
+    assert all(torch.equal(row.nan_to_num(7), expected.nan_to_num(7)) for row in found)
+    assert np.array_equal(np.isnan(widened(halved(values[0]))), np.isnan(values[0]))
 
 
 @given(dims, st.integers(1, 12), st.integers(0, 3), seeds)

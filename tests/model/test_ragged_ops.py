@@ -67,6 +67,23 @@ def test_strided_inputs_and_gradients_give_the_same(forms: Forms) -> None:
     assert all(torch.equal(one, other) for one, other in zip(mine, theirs, strict=True))
 
 
+def test_rows_in_bfloat16_are_widened_and_their_gradients_rounded(forms: Forms) -> None:
+    """More of them than contexts show, as a product leaves them: these have no gradient."""
+    rows, *others = leaves_of(forms)
+    halves = torch.cat([rows.detach(), random(3, 4, seed=5)]).bfloat16().requires_grad_()
+    widened = halves.detach().float().requires_grad_()
+    for function in (lambda x: aggregate(x, forms.ragged), lambda x: encode(x, *others, forms.ragged)):
+        mine, theirs = function(halves), function(widened[: forms.rows])
+        assert torch.equal(mine, theirs)
+        wanted = random(*mine.shape, seed=6)
+        by_halves, *by_others = torch.autograd.grad((mine * wanted).sum(), [halves, *others], allow_unused=True)
+        by_widened, *expected = torch.autograd.grad((theirs * wanted).sum(), [widened, *others], allow_unused=True)
+        assert by_halves.dtype == torch.bfloat16
+        assert torch.equal(by_halves, by_widened.bfloat16())
+        assert not by_halves[forms.rows :].any()
+        assert all(torch.equal(one, other) for one, other in zip(by_others, expected, strict=True) if other is not None)
+
+
 def test_only_knowledge_gets_a_gradient_from_frozen_contexts(forms: Forms) -> None:
     _, knowledge, attention, share = leaves_of(forms)
     hidden = random(forms.ragged.slot_row.shape[0], 4)
