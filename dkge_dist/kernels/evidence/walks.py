@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dkge_dist.kernels.buffers import with_room
-from dkge_dist.kernels.csr import advance, entry, joins, linked, locate
+from dkge_dist.kernels.csr import advance, entries_to, entry, joins, linked, locate
 from dkge_dist.kernels.evidence.links import clear_joint, fill_joint, first_links, is_first_link, leave_out
 from dkge_dist.kernels.evidence.lists import (
     EvidenceCounts,
@@ -257,6 +257,14 @@ def _weigh_pairs(graph, counts, limits, questions, candidates, out):  # type: ig
             out[i, SHARE] = frequency(graph, counts.hubs, question, candidate) / pairs if pairs > 0 else 0.0
 
 
+@subkernel
+def _joining(ahead, behind, entity, candidate):  # type: ignore[no-untyped-def]
+    """How many triples join the two."""
+    _, first, last = entries_to(ahead, entity, candidate)
+    _, begin, end = entries_to(behind, entity, candidate)
+    return last - first + end - begin
+
+
 @kernel
 def _link_pairs(graph, counts, limits, questions, candidates, out):  # type: ignore[no-untyped-def]
     joint = np.zeros(2 * counts.pairs.shape[0], np.int64)
@@ -267,6 +275,9 @@ def _link_pairs(graph, counts, limits, questions, candidates, out):  # type: ign
         if candidate == question[0]:
             continue
         known = 1 if joins(graph.ahead, question[0], question[1], candidate) else 0
+        # In many graphs hardly any pair is joined by another relation, and all else takes ten times as long to tell.
+        if _joining(graph.ahead, graph.behind, question[0], candidate) == known:
+            continue
         if _is_linked(graph, counts, limits, question, joint, candidate, known):
             out[i] = link_strength(graph, counts, question, candidate, known)
 
