@@ -57,6 +57,7 @@ class Trainer:
         self.order = ShuffledOrder(maker.triples.count, self.batch_size)
         self.batches = self.order.batches
         self.relations = np.arange(maker.relations.count, dtype=ROW)
+        self._is_at_best = False
 
     def run(self) -> TrainProgress:
         """Train to the end, and leave the learner at its best."""
@@ -66,6 +67,8 @@ class Trainer:
         with Prefetcher(self.maker, learner.entities, learner.relations, self.order, self.seed) as prefetcher:
             while not self._finished(progress):
                 progress = self._epoch(progress, prefetcher)
+        if self._is_at_best:
+            return progress
         best = self.checkpoints.load("best")
         if best is None:
             return progress
@@ -160,12 +163,14 @@ class Trainer:
         return progress
 
     def _compare(self, progress: TrainProgress, found: Metrics) -> TrainProgress:
-        """Keep the model if it is the best so far."""
+        """Keep the model if it is the best so far, and not the last: that one is kept as it stands."""
         if not self.stopping.improved(found, progress.best):
             return replace(progress, evaluations_since_best=progress.evaluations_since_best + 1)
-        if found:
+        progress = replace(progress, evaluations_since_best=0, best=found)
+        self._is_at_best = bool(found) and self._finished(progress)
+        if found and not self._is_at_best:
             self._save("best", {"epoch": progress.epoch, **found})
-        return replace(progress, evaluations_since_best=0, best=found)
+        return progress
 
     def _validate(self) -> Metrics:
         if not self.validation.rows.shape[0]:

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -210,6 +211,15 @@ def test_it_ends_with_the_best_and_not_the_last(tmp_path: Path) -> None:
     short = trainer(tmp_path / "short", ["train.schedule=constant", "train.max_epochs=2"])
     run_without_best(short)
     assert same(state(one.learner), state(short.learner))
+
+
+def test_a_last_epoch_that_is_the_best_is_not_written_and_read_back(tmp_path: Path) -> None:
+    one = trainer(tmp_path, ["train.max_epochs=3"], validation=ScriptedValidation([0.5, 0.2, 0.6]))
+    with patch.object(one.learner, "load", side_effect=AssertionError):
+        progress = run(one)
+    assert progress.best == {"hits@10": 0.6, "mrr": 3.0}
+    best = one.checkpoints.load("best")
+    assert best is not None and best[1]["epoch"] == 1, "what was written before it"
 
 
 def run_without_best(one: Trainer) -> None:
