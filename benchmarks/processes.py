@@ -8,8 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -62,40 +62,31 @@ def pss_bytes() -> int:
     return total
 
 
-@contextmanager
-def peak_memory(seconds: float = 1.0) -> Iterator[list[int]]:
-    """Sample the memory of the family; the list's one number is the highest seen."""
-    peak, over = [pss_bytes()], threading.Event()
-
-    def watch() -> None:
-        while not over.wait(seconds):
-            peak[0] = max(peak[0], pss_bytes())
-
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    try:
-        yield peak
-    finally:
-        over.set()
-        thread.join()
-        peak[0] = max(peak[0], pss_bytes())
-
-
-@contextmanager
-def _highest_memory(process: int, seconds: float = 0.05) -> Iterator[list[int]]:
-    """The most that one process held, by the kernel's own mark, read until it ends; the list's one number.
+def high_water_bytes(process: int) -> int:
+    """The most that one process held so far, by the kernel's own mark; 0 once it has ended.
 
     What `wait4` tells of a child begins with what its parent held when it was started.
     """
-    peak, over = [0], threading.Event()
+    try:
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
+
+
+def peak_memory() -> AbstractContextManager[list[int]]:
+    """Sample the memory of the family; the list's one number is the highest seen."""
+    return _highest(pss_bytes, seconds=1.0)
+
+
+@contextmanager
+def _highest(look: Callable[[], int], seconds: float) -> Iterator[list[int]]:
+    """Look every few seconds, at the beginning and at the end; the list's one number is the highest seen."""
+    peak, over = [look()], threading.Event()
 
     def watch() -> None:
         while not over.wait(seconds):
-            try:
-                lines = Path(f"/proc/{process}/status").read_text().splitlines()
-            except OSError:
-                return
-            peak[0] = max([peak[0], *(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))])
+            peak[0] = max(peak[0], look())
 
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
@@ -104,13 +95,17 @@ def _highest_memory(process: int, seconds: float = 0.05) -> Iterator[list[int]]:
     finally:
         over.set()
         thread.join()
+        peak[0] = max(peak[0], look())
 
 
 def measured_command(words: list[str]) -> dict[str, Any]:
     """A `dkge` command in a process of its own: its report, CPU seconds and peak memory."""
     command = [sys.executable, "-m", "dkge_dist.cli", *words, "--json"]
     began = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process, _highest_memory(process.pid) as peak:
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process,
+        _highest(lambda: high_water_bytes(process.pid), seconds=0.05) as peak,
+    ):
         assert process.stdout is not None
         out = process.stdout.read()
         _, status, usage = os.wait4(process.pid, 0)
