@@ -102,11 +102,22 @@ def corrupt(
     return side, replaced
 
 
+SEARCHED = 16
+"""A list that is longer than so many times the candidates is searched for each of them, and not walked."""
+
+
 @kernel
-def _mask_known(adjacency, rows, relations, mark, number, stamp, column, known):  # type: ignore[no-untyped-def]
+def _mask_known(adjacency, rows, relations, candidates, place, numbers, known):  # type: ignore[no-untyped-def]
+    mark, number, stamp, column = numbers
     for i in range(rows.shape[0]):
-        patched, begin, end = locate(adjacency, rows[i])
-        for k in range(begin, end):
+        patched, at, end = locate(adjacency, rows[i])
+        if end - at > SEARCHED * candidates.shape[0]:
+            for c in range(candidates.shape[0]):
+                code = (np.int64(candidates[c]) << 32) | np.int64(relations[i])
+                at = lower_bound(adjacency, patched, at, end, code)
+                known[i, place[c]] = at < end and entry(adjacency, patched, at) == code
+            continue
+        for k in range(at, end):
             code = entry(adjacency, patched, k)
             other = code >> 32
             if code & 0xFFFFFFFF == relations[i] and mark[other] == stamp and column[number[other]] >= 0:
@@ -116,16 +127,24 @@ def _mask_known(adjacency, rows, relations, mark, number, stamp, column, known):
 def known_among(
     adjacency: Adjacency, rows: Array, relations: Array, distinct: Array, shared: Array, numbers: RowNumbering
 ) -> Array:
-    """Mask of (row, relation) by `shared` numbers: which make a known triple. Walks the rows' lists, not all pairs."""
-    known = np.zeros((rows.shape[0], shared.shape[0]), np.bool_)
-    if shared.shape[0]:
-        column = np.full(distinct.shape[0], -1, ROW)
-        column[shared] = np.arange(shared.shape[0])
-        _mask_known(
-            adjacency, as_readonly(rows, ROW), as_readonly(relations, ROW), numbers.mark, numbers.numbers,
-            numbers.stamp, as_readonly(column), known,
-        )  # fmt: skip
-    return known
+    """Mask of (row, relation) by distinct `shared` numbers: which make a known triple. Walks lists, not all pairs.
+
+    A question that many triples of a batch ask, such as those of a hub, is answered once.
+    """
+    if not shared.shape[0]:
+        return np.zeros((rows.shape[0], 0), np.bool_)
+    asked, question = np.unique((rows.astype(OFFSET) << 32) | relations, return_inverse=True)
+    known = np.zeros((asked.shape[0], shared.shape[0]), np.bool_)
+    column = np.full(distinct.shape[0], -1, ROW)
+    column[shared] = np.arange(shared.shape[0])
+    place = np.argsort(distinct[shared])
+    _mask_known(
+        adjacency, as_readonly(asked >> 32, ROW), as_readonly(asked & 0xFFFFFFFF, ROW),
+        as_readonly(distinct[shared][place], ROW), as_readonly(place),
+        (numbers.mark, numbers.numbers, numbers.stamp, as_readonly(column)), known,
+    )  # fmt: skip
+    answers: Array = known[question]
+    return answers
 
 
 def bernoulli_head_chance(head: Array, relation: Array, tail: Array, relations: int) -> Array:

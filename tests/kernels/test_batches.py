@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from dkge_dist.graph.diff import Change
 from dkge_dist.kernels.batches import (
+    SEARCHED,
     RowNumbering,
     bernoulli_head_chance,
     corrupt,
@@ -100,6 +101,18 @@ def test_known_mask_marks_exactly_the_known_triples(graph: RandomGraph, data: st
     assert found.tolist() == [[(h, r, int(distinct[n])) in known for n in shared] for h, r in asked]
     nothing = known_among(topology.outgoing, rows, relations, distinct, shared[:0], numbering)
     assert nothing.shape == (len(asked), 0)
+
+
+@given(st.sets(st.tuples(st.integers(1, 60), st.integers(0, 2)), min_size=40, max_size=80), st.data())
+def test_known_mask_searches_long_lists(ends: set[tuple[int, int]], data: st.DataObject) -> None:
+    hub = {(0, r, t) for t, r in ends}
+    topology = topology_of(sorted(hub), 61)
+    numbering = RowNumbering(61)
+    distinct, shared = numbering.number(np.array(data.draw(st.permutations(range(61)))[:2], ROW))
+    assert len(hub) > SEARCHED * shared.shape[0]
+    rows, relations = np.zeros(6, ROW), np.array([2, 0, 1, 0, 2, 2], ROW)
+    found = known_among(topology.outgoing, rows, relations, distinct, shared, numbering)
+    assert found.tolist() == [[(0, int(r), int(distinct[n])) in hub for n in shared] for r in relations]
 
 
 def all_pairs(rows: int) -> tuple[np.ndarray, np.ndarray]:
