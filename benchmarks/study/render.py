@@ -119,12 +119,14 @@ def bars(
         if name in marks:
             at = left + share_of(marks[name]) * width
             parts.append(f'<path d="M{at - 5:.1f} {y + 7.5}l5 -6l5 6l-5 6z" class="mark"/>')
-            parts.append(f'<text x="{at + 10:.1f}" y="{y + 12}" class="faint">{shown(marks[name])}</text>')
+            # Outside of the bar, also where the diamond stands in it: there its number is easy to read.
+            beyond = max(at, end)
+            parts.append(f'<text x="{beyond + 10:.1f}" y="{y + 12}" class="faint">{shown(marks[name])}</text>')
             # The measured number goes into the bar, or where the published one does not stand.
             if share * width > 50:
                 where = f'x="{end - 6:.1f}" text-anchor="end" class="inside"'
             elif at - end < 50:
-                where = f'x="{at + 50:.1f}"'
+                where = f'x="{beyond + 50:.1f}"'
         parts.append(f'<text {where} y="{y + 12}">{text}</text>')
     if marks:
         at = left + width - 60
