@@ -18,6 +18,7 @@ from dkge_dist.kernels.byte_distances import ERROR_BITS, rows_within
 from dkge_dist.kernels.hashing import xxh64
 from dkge_dist.kernels.jit import as_readonly, estimate, parallel_kernel, prange, subkernel
 from dkge_dist.kernels.ranks import TILE, FilteredCandidates, count_closer
+from dkge_dist.kernels.sets import among
 from dkge_dist.types import OFFSET, ROW, Array
 
 QUERIES = 1024
@@ -262,15 +263,21 @@ def count_closer_by_codes(
 
 
 PAYS = 600
-"""Comparisons that codes save as much time in as it takes to encode a row for them alone."""
+"""Queries that codes save as much time in as it takes to encode a row for them alone."""
 
 
 def count_closer_of_many(
     query_QD: Array, bound_Q: Array, table_ED: Array, candidates: Array, filtered: FilteredCandidates
 ) -> tuple[Array, Array]:
     """As `ranks.count_closer`, of a table without codes: with codes made for these queries, if there are enough."""
-    if PAYS * table_ED.shape[0] > query_QD.shape[0] * candidates.shape[0]:
+    if query_QD.shape[0] < PAYS:
         return count_closer(query_QD, bound_Q, table_ED, candidates, filtered)
+    if 2 * candidates.shape[0] < table_ED.shape[0]:
+        # Tiles are read whole: few candidates among many rows come closer together first.
+        here = np.flatnonzero(among(candidates, filtered.rows))
+        places = np.searchsorted(candidates, filtered.rows[here]).astype(ROW)
+        filtered = FilteredCandidates(np.searchsorted(here, filtered.indptr), places)
+        table_ED, candidates = table_ED[candidates], np.arange(candidates.shape[0], dtype=ROW)
     grid = grid_of(table_ED[sample_of(table_ED.shape[0])])
     return count_closer_by_codes(coded(query_QD, bound_Q, grid), table_ED, encode(table_ED, grid), candidates, filtered)
 
