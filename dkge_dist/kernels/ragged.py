@@ -173,11 +173,11 @@ def slopes_of_scores(hidden_MD, begin, weight_n, grad_D, slope_n):  # type: igno
 
 @parallel_kernel
 def encode_backward(  # type: ignore[no-untyped-def]
-    contexts, rows_UD, knowledge_BD, attention_D, share_D, weight_M, context_BD, grad_BD, slot_MD, by_rows_UD,
+    contexts, rows_UD, knowledge_BD, attention_D, share_D, weight_M, context_BD, grad_BD, learns_U, slot_MD, by_rows_UD,
     by_knowledge_BD, by_attention_CD, by_share_CD,
 ):  # fmt: skip
     """Gradients of `encode`, over the same entries: Â is symmetric. Those of parameters are sums over each `CHUNK` of
-    contexts, to be added up. `slot_MD` is scratch."""
+    contexts, to be added up; of rows only those that learn are written. `slot_MD` is scratch."""
     count, dim = grad_BD.shape
     for chunk in prange(by_share_CD.shape[0]):
         first, last = chunk * CHUNK, min(count, (chunk + 1) * CHUNK)
@@ -201,13 +201,16 @@ def encode_backward(  # type: ignore[no-untyped-def]
                 through = attention_D[d] * by_query_D[d] if own > 0 else np.float32(0)
                 by_knowledge_BD[b, d] = share_D[d] * grad_BD[b, d] + through
             for slot in range(begin, end):
+                if not learns_U[contexts.slot_row[slot]]:
+                    continue
                 one, other = contexts.entry_ptr[slot], contexts.entry_ptr[slot + 1]
                 sum_rows(slot_MD[slot], hidden_nD, contexts.entry_slot, None, contexts.entry_weight, one, other, begin)
         by_attention_CD[chunk, :] = by_attention_D
         by_share_CD[chunk, :] = by_share_D
     row_ptr, row_slot = contexts.row_ptr, contexts.row_slot
     for row in prange(by_rows_UD.shape[0]):
-        sum_rows(by_rows_UD[row], slot_MD, row_slot, None, None, row_ptr[row], row_ptr[row + 1], 0)
+        if learns_U[row]:
+            sum_rows(by_rows_UD[row], slot_MD, row_slot, None, None, row_ptr[row], row_ptr[row + 1], 0)
 
 
 def chunks_of(count: int) -> int:

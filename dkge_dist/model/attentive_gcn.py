@@ -77,7 +77,10 @@ class AttentiveGcn(nn.Module):
     def before_last_aggregation(self, features_UD: Tensor, contexts: RaggedBatch) -> tuple[Tensor, RaggedBatch]:
         """All layers but the last aggregation: (rows to aggregate, contexts over these rows). The rows may be bfloat16,
         and then there are some more than the contexts show."""
-        rows_UD = self._product(features_UD, self.weights[0])
+        return self.after_first_product(self._product(features_UD, self.weights[0]), contexts)
+
+    def after_first_product(self, rows_UD: Tensor, contexts: RaggedBatch) -> tuple[Tensor, RaggedBatch]:
+        """The same from the products of the features with the first W."""
         for weight in self.weights[1:]:
             rows_UD = self._product(aggregate(rows_UD, contexts), weight)
             contexts = contexts.over_slots()

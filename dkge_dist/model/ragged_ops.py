@@ -28,11 +28,25 @@ def aggregate(rows_UD: Tensor, contexts: RaggedBatch) -> Tensor:
 
 
 def encode(
-    rows_UD: Tensor, knowledge_BD: Tensor, attention_D: Tensor, share_D: Tensor, contexts: RaggedBatch
+    rows_UD: Tensor,
+    knowledge_BD: Tensor,
+    attention_D: Tensor,
+    share_D: Tensor,
+    contexts: RaggedBatch,
+    learning: Array | None = None,
 ) -> Tensor:
-    """o* of objects: attention over H = ReLU(Â rows) of their contexts, then the gate. `share_D`: of the knowledge."""
+    """o* of objects: attention over H = ReLU(Â rows) of their contexts, then the gate. `share_D`: of the knowledge.
+
+    `learning`: the numbers of the rows whose gradients are asked for, where not all are; those of others are anything.
+    """
     _require_cpu(rows_UD)
-    out: Tensor = _Encode.apply(rows_UD, knowledge_BD, attention_D, share_D, contexts)
+    out: Tensor = _Encode.apply(rows_UD, knowledge_BD, attention_D, share_D, contexts, learning)
+    return out
+
+
+def with_rows(rows_UD: Tensor, numbers: Array, learning_ED: Tensor) -> Tensor:
+    """Constant rows, overwritten at some numbers by rows that learn."""
+    out: Tensor = _WithRows.apply(rows_UD, torch.from_numpy(numbers), learning_ED)
     return out
 
 
@@ -72,13 +86,19 @@ class _Aggregate(torch.autograd.Function):
 class _Encode(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, rows_UD: Tensor, knowledge_BD: Tensor, attention_D: Tensor, share_D: Tensor, contexts: RaggedBatch
+        ctx: Any,
+        rows_UD: Tensor,
+        knowledge_BD: Tensor,
+        attention_D: Tensor,
+        share_D: Tensor,
+        contexts: RaggedBatch,
+        learning: Array | None,
     ) -> Tensor:
         given = [tensor.detach().contiguous() for tensor in (rows_UD, knowledge_BD, attention_D, share_D)]
         weight_M = given[1].new_empty(contexts.slot_row.shape[0])
         context_BD, out_BD = (given[1].new_empty(given[1].shape) for _ in range(2))
         ragged.encode(contexts, *map(_array, (*given, weight_M, context_BD, out_BD)))
-        ctx.contexts = contexts
+        ctx.contexts, ctx.learning = contexts, learning
         ctx.save_for_backward(*given, weight_M, context_BD)
         return out_BD
 
@@ -93,8 +113,24 @@ class _Encode(torch.autograd.Function):
         by_knowledge_BD = torch.empty_like(knowledge_BD)
         given = [_array(tensor) for tensor in (*saved, grads[0].contiguous())]
         found = [shown_UD, *(tensor.numpy() for tensor in (by_knowledge_BD, *by_parameters))]
-        ragged.encode_backward(*(ctx.contexts, *given, slot_MD, *found))
-        return by_rows_UD, by_knowledge_BD, by_parameters[0].sum(0), by_parameters[1].sum(0), None
+        learns_U = np.full(rows_UD.shape[0], ctx.learning is None)
+        if ctx.learning is not None:
+            learns_U[ctx.learning] = True
+        ragged.encode_backward(*(ctx.contexts, *given, learns_U, slot_MD, *found))
+        return by_rows_UD, by_knowledge_BD, by_parameters[0].sum(0), by_parameters[1].sum(0), None, None
+
+
+class _WithRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows_UD: Tensor, numbers_E: Tensor, learning_ED: Tensor) -> Tensor:
+        ctx.mark_dirty(rows_UD)
+        ctx.numbers = numbers_E
+        rows_UD[numbers_E] = learning_ED
+        return rows_UD
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[None, None, Tensor]:
+        return None, None, grads[0].index_select(0, ctx.numbers)
 
 
 def _array(tensor: Tensor) -> Array:

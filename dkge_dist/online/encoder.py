@@ -2,8 +2,11 @@
 
 `^c` of existing objects and the AGCNs are frozen, so the hidden features of a context that holds no emerging object are
 the same all night: `prepare` computes them once, and a step costs a product with them instead of the whole convolution.
+Of other contexts, and of those with a hidden target, the products of existing entities with W are the same all night:
+`prepare` keeps these too, and a step reads `^c` of emerging objects alone.
 
-Shapes: B objects of a batch, M context vertices, H objects held near where they were, D dimensions.
+Shapes: B objects of a batch, M context vertices, V existing entities that contexts show, H objects held near where they
+were, D dimensions.
 """
 
 from __future__ import annotations
@@ -18,13 +21,17 @@ from torch import Tensor
 
 from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.ragged import RaggedBatch
+from dkge_dist.kernels.sets import distinct
 from dkge_dist.learning.contexts import EntityContexts, HiddenPairs, ObjectBatch
 from dkge_dist.learning.encode import CHUNK, Leaves, encode, features_of, gradient_of
 from dkge_dist.model.dkge import Encoder
-from dkge_dist.model.frozen_contexts import encode_frozen, hidden_features
+from dkge_dist.model.frozen_contexts import encode_frozen, encode_partly_frozen, hidden_features, products
 from dkge_dist.online.plan import ObjectPlan
 from dkge_dist.tables.table import Gradients, RowsByField, Table
 from dkge_dist.types import OFFSET, ROW, Array, Field
+
+PULLED = 1 << 16
+"""Rows whose products are made at once."""
 
 NOT_TRAINED, CHANGING = 0, -1
 """Of `OnlineObjects.kind`; numbers from 1 on count the frozen contexts."""
@@ -43,18 +50,26 @@ class Contexts(Protocol):
 class OnlineBatch:
     """Distinct objects of a batch by how they are encoded; `order` puts the three groups into the order asked for.
 
-    `read`: o* is read. `frozen`: trained, with a constant context. `changing`: trained, with a context that changes.
+    `read`: o* is read. `frozen`: trained, with a constant context. `changing`: trained, with a context that changes;
+    `asked` are the numbers of its vertices whose product with W is not kept.
     """
 
     read: Array
     frozen: Array
     changing: ObjectBatch
+    asked: Array
     order: Array
 
     @cached_property
     def trained(self) -> Array:
         """Those whose `^k` may get a gradient."""
         return np.concatenate([self.frozen, self.changing.rows])
+
+    @property
+    def asked_rows(self) -> Array:
+        """The entities whose `^c` is read."""
+        rows: Array = self.changing.vertex_rows[self.asked]
+        return rows
 
 
 class OnlineObjects:
@@ -82,29 +97,39 @@ class OnlineObjects:
         self.trained = np.zeros(self.count, bool)
         self.trained[plan.trained] = True
         self.begin, self.hidden_MD = np.zeros(1, OFFSET), np.empty((0, table.dim), np.float32)
+        self.place, self.products_VD = np.full(self.count, -1, ROW), np.empty((0, table.dim), np.float32)
         self.held, self.held_at_HD = np.empty(0, ROW), np.empty((0, table.dim), np.float32)
 
     def prepare(self) -> None:
-        """Compute the hidden features of all objects to refresh whose context holds no emerging object, and keep where
-        affected objects are held."""
+        """Compute the products with W of what contexts show, and from these the hidden features of all objects to
+        refresh whose context holds no emerging object; and keep where affected objects are held."""
         if self.hold_H is not None:
             self.held = self.plan.held
             self.held_at_HD = self.table.pull({Field.KNOWLEDGE: self.held})[Field.KNOWLEDGE].copy()
-        trained = self.plan.refreshed
-        sizes, parts, known = [self.begin], [self.hidden_MD], 0
-        for first in range(0, trained.shape[0], CHUNK):
-            rows = trained[first : first + CHUNK]
+        steady, shown, sizes = self._steady()
+        self._keep_products(shown)
+        rows = np.concatenate([np.empty(0, ROW), *steady])
+        self.kind[rows] = 1 + np.arange(rows.shape[0])
+        self.begin = np.cumsum(np.concatenate([self.begin, *sizes]))
+        self.hidden_MD = np.empty((self.begin[-1], self.table.dim), np.float32)
+        done = 0
+        for some in steady:
+            found = self._hidden(self.source.batch(some))
+            self.hidden_MD[done : done + found.shape[0]] = found
+            done += found.shape[0]
+
+    def _steady(self) -> tuple[list[Array], list[Array], list[Array]]:
+        """By chunk: the objects to refresh whose context holds no emerging object, what the contexts of all of them
+        show, and how many vertices those of the first have."""
+        steady, shown, sizes = [], [], []
+        for first in range(0, self.plan.refreshed.shape[0], CHUNK):
+            rows = self.plan.refreshed[first : first + CHUNK]
             batch = self.source.batch(rows)
-            steady = rows[~self._holds_emerging(batch)]
-            if not steady.shape[0]:
-                continue
-            if steady.shape != rows.shape:
-                batch = self.source.batch(steady)
-            self.kind[steady] = 1 + known + np.arange(steady.shape[0])
-            known += steady.shape[0]
-            sizes.append(np.diff(_ragged(batch).indptr))
-            parts.append(self._hidden(batch))
-        self.begin, self.hidden_MD = np.cumsum(np.concatenate(sizes)), np.concatenate(parts)
+            is_steady = ~self._holds_emerging(batch)
+            steady.append(rows[is_steady])
+            sizes.append(np.diff(_ragged(batch).indptr)[is_steady])
+            shown.append(batch.vertex_rows)
+        return steady, shown, sizes
 
     def _holds_emerging(self, batch: ObjectBatch) -> Array:
         """For each object of a batch: does its context hold an emerging one (or a path over one)?"""
@@ -115,12 +140,31 @@ class OnlineObjects:
         found: Array = np.logical_or.reduceat(new[contexts.slot_row], contexts.indptr[:-1])
         return found
 
+    def _keep_products(self, shown: list[Array]) -> None:
+        """The products with W of existing entities. Those of relation paths are few, and made when they are needed."""
+        if not isinstance(self.source, EntityContexts) or not shown:
+            return
+        rows = distinct(*shown)
+        rows = rows[~self.emerging[rows]]
+        self.products_VD = np.empty((rows.shape[0], self.table.dim), np.float32)
+        for first in range(0, rows.shape[0], PULLED):
+            pulled = self.table.pull({Field.CONTEXT: rows[first : first + PULLED]})[Field.CONTEXT]
+            self.products_VD[first : first + PULLED] = products(self.encoder.gcn, torch.from_numpy(pulled))
+        self.place[rows] = np.arange(rows.shape[0])
+
     def _hidden(self, batch: ObjectBatch) -> Array:
-        """The last H of every context of a batch, by the frozen convolution."""
+        """The last H of every context of a batch without emerging objects, by the frozen convolution."""
+        if isinstance(self.source, EntityContexts):
+            return hidden_features(self.encoder.gcn, self._products(batch.vertex_rows), _ragged(batch))
         pulled = self.table.pull({Field.CONTEXT: batch.vertex_rows})
         with torch.no_grad():
             features = features_of(torch.from_numpy(pulled[Field.CONTEXT]), batch)
-        return hidden_features(self.encoder.gcn, features, _ragged(batch))
+        made = torch.from_numpy(products(self.encoder.gcn, features))
+        return hidden_features(self.encoder.gcn, made, _ragged(batch))
+
+    def _products(self, rows: Array) -> Tensor:
+        """Kept products of some vertices; those of others are anything."""
+        return torch.from_numpy(self.products_VD).index_select(0, torch.from_numpy(np.maximum(self.place[rows], 0)))
 
     def batch(self, rows: Array, hidden: HiddenPairs | None = None) -> OnlineBatch:
         """Distinct objects, by how they are encoded. An o* that is only read keeps hidden pairs in its context."""
@@ -133,7 +177,9 @@ class OnlineObjects:
         read, frozen, changing = groups
         order = np.empty(rows.shape[0], OFFSET)
         order[np.concatenate(groups)] = np.arange(rows.shape[0])
-        return OnlineBatch(rows[read], rows[frozen], self._contexts(rows[changing], hidden), order)
+        contexts = self._contexts(rows[changing], hidden)
+        asked = np.flatnonzero(self.place[contexts.vertex_rows] < 0)
+        return OnlineBatch(rows[read], rows[frozen], contexts, asked, order)
 
     def _contexts(self, rows: Array, hidden: HiddenPairs | None) -> ObjectBatch:
         if hidden is None:
@@ -146,11 +192,11 @@ class OnlineObjects:
         return {
             Field.JOINT: batch.read,
             Field.KNOWLEDGE: batch.trained,
-            Field.CONTEXT: batch.changing.vertex_rows,
+            Field.CONTEXT: batch.asked_rows,
         }
 
     def encode(self, batch: OnlineBatch, ticket: int | None = None) -> tuple[Tensor, Leaves]:
-        """o* of a batch, and its leaves: `^k` of trained objects, `^c` of the changing contexts."""
+        """o* of a batch, and its leaves: `^k` of trained objects, `^c` of what is asked of changing contexts."""
         pulled = self.table.pull(self.rows(batch), ticket)
         knowledge, context = (
             torch.from_numpy(pulled[field]).requires_grad_() for field in (Field.KNOWLEDGE, Field.CONTEXT)
@@ -163,8 +209,15 @@ class OnlineObjects:
             begin, end = self.begin[at], self.begin[at + 1]
             parts.append(encode_frozen(self.encoder, knowledge[:count], begin, end, self.hidden_MD))
         if batch.changing.rows.shape[0]:
-            parts.append(encode(self.encoder, Leaves(knowledge[count:], context), batch.changing))
+            parts.append(self._encode_changing(batch, Leaves(knowledge[count:], context)))
         return torch.cat(parts).index_select(0, torch.from_numpy(batch.order)), leaves
+
+    def _encode_changing(self, batch: OnlineBatch, leaves: Leaves) -> Tensor:
+        changing, asked = batch.changing, batch.asked
+        if asked.shape[0] == changing.vertex_rows.shape[0]:
+            return encode(self.encoder, leaves, changing)
+        kept, contexts = self._products(changing.vertex_rows), _ragged(changing)
+        return encode_partly_frozen(self.encoder, kept, asked, leaves.context_UD, leaves.knowledge_BD, contexts)
 
     def gradients(self, batch: OnlineBatch, leaves: Leaves) -> Gradients:
         """The gradients that may be applied: of trained `^k`, and of emerging `^c`."""
@@ -172,9 +225,9 @@ class OnlineObjects:
         rows, values = batch.trained[learnt], np.ascontiguousarray(gradient_of(leaves.knowledge_BD)[learnt])
         self._draw_back(rows, leaves.knowledge_BD.detach().numpy()[learnt], values)
         gradients = {Field.KNOWLEDGE: (rows, values)}
-        new = self.emerging[batch.changing.vertex_rows]
+        new = self.emerging[batch.asked_rows]
         if new.any():
-            rows = batch.changing.vertex_rows[new]
+            rows = batch.asked_rows[new]
             gradients[Field.CONTEXT] = (rows, np.ascontiguousarray(gradient_of(leaves.context_UD)[new]))
         return gradients
 

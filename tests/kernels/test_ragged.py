@@ -99,10 +99,11 @@ def test_aggregation_and_its_gradient_equal_the_dense_formula(
     np.testing.assert_allclose(by_rows, exact.grad, **TOLERANCE)
 
 
-@given(graphs(max_rows=18), samplings, st.integers(1, 20), st.integers(0, 2**32 - 1))
+@given(graphs(max_rows=18), samplings, st.integers(1, 20), st.sampled_from([0, 0.5, 1]), st.integers(0, 2**32 - 1))
 def test_encoding_and_its_gradients_equal_the_dense_formula(
-    graph: RandomGraph, sampling: Sampling, dim: int, seed: int
+    graph: RandomGraph, sampling: Sampling, dim: int, learning: float, seed: int
 ) -> None:
+    """The gradients of the rows that learn; those of others are not written."""
     case, rng = case_of(graph, sampling), np.random.default_rng(seed)
     rows, knowledge, (attention, share) = (
         random(rng, case.rows, dim),
@@ -125,7 +126,11 @@ def test_encoding_and_its_gradients_equal_the_dense_formula(
     by_rows, by_knowledge = np.full_like(rows, np.nan), np.full_like(knowledge, np.nan)
     by_attention, by_share = (np.full((chunks_of(graph.rows), dim), np.nan, np.float32) for _ in range(2))
     found = (by_rows, by_knowledge, by_attention, by_share)
-    encode_backward(case.batch, *given, weight, context, grad, scratch, *found)
+    learns = rng.random(case.rows) < learning
+    encode_backward(case.batch, *given, weight, context, grad, learns, scratch, *found)
+    assert np.isnan(by_rows[~learns]).all()
+    assert leaves[0].grad is not None
+    leaves[0].grad[~learns] = torch.nan
     for mine, leaf in zip((*found[:2], by_attention.sum(0), by_share.sum(0)), leaves, strict=True):
         assert leaf.grad is not None
         np.testing.assert_allclose(mine, leaf.grad, rtol=1e-4, atol=1e-4)

@@ -223,14 +223,18 @@ def test_a_batch_without_preparation_gives_the_same_vectors() -> None:
 
 
 def test_what_a_batch_reads() -> None:
-    """o* of those that are not trained, `^k` of those that are, `^c` where a context changes."""
+    """o* of those that are not trained, `^k` of those that are, `^c` of emerging ones; without preparation `^c` of all
+    that contexts show."""
     kind = night_of_one()
     objects = online(kind, {1}, {0, 1, 5} | showing(kind, {1}))
     batch = objects.batch(np.arange(8, dtype=ROW))
     wanted: dict[Field, Array] = dict(objects.rows(batch))
     assert set(wanted[Field.KNOWLEDGE].tolist()) == set(objects.plan.trained.tolist())
     assert set(wanted[Field.JOINT].tolist()) == set(range(8)) - set(objects.plan.trained.tolist())
-    assert set(wanted[Field.CONTEXT].tolist()) == set(batch.changing.vertex_rows.tolist())
+    assert wanted[Field.CONTEXT].tolist() == [1]
+    plain = OnlineObjects(kind.encoder, kind.table, kind.contexts, kind.topology, objects.plan)
+    unprepared = plain.batch(np.arange(8, dtype=ROW))
+    assert plain.rows(unprepared)[Field.CONTEXT].tolist() == unprepared.changing.vertex_rows.tolist()
     assert set(batch.changing.rows.tolist()) == showing(kind, {1}) | {1}
 
 
