@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.bench_train import Bench, copy_rate, needs, sgemm_rate
+from benchmarks.bench_train import Bench, Rates, needs
 from benchmarks.movies import movies
 from benchmarks.processes import measured_command
 from benchmarks.published import trained, updated
@@ -206,10 +206,9 @@ def _throughput(study: Study) -> None:
 
 def limit_of(bench: Bench) -> Result:
     """The triples a second that this machine's arithmetic and memory allow, measured now."""
-    size, _ = bench.settings.train.batch_for(bench.maker.triples.count)
-    sgemm, copy = sgemm_rate(), copy_rate()
-    operations, moved = np.mean([needs(batch, bench.settings.model.dim) for batch in bench.batches(4)], axis=0) / size
-    return {"limit": float(1 / (operations / sgemm + moved / copy)), "gflops": sgemm / 1e9, "copy_gb": copy / 1e9}
+    rates = Rates.now(bench.settings)
+    needed = needs(bench.batches(4), bench.settings)
+    return {"limit": 1 / needed.seconds(rates), "gflops": rates.product / 1e9, "copy_gb": rates.copy / 1e9}
 
 
 def memory_parts(store: Path, snapshot: str, dim: int) -> Result:
