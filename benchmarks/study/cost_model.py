@@ -3,10 +3,11 @@
     CPU seconds  = a + b · rows of the graph + c · passes over all that changed + d · passes over what is not learnt
                    + e · trained triples · dimension
     memory bytes = a + b · rows · dimension + c · triples of the graph + d · trained triples · dimension
-    bytes moved  = a + b · passes · dimension
+    bytes moved  = (a + b · passes + c · trained triples) · dimension
 
 A night passes over all that changed until it made `online.narrow_after` batches of them, and then over what is left.
-Bytes are moved between a worker and its shards; a night without shards moves none.
+Bytes are moved between a worker and its shards; a night without shards moves none. All of them are vectors: those of
+samples that are measured, of batches, and, once, of what the contexts of those that learn show.
 
 Coefficients are fitted to relative errors, so that small measurements count as much as large ones. A model is believed
 if it predicts a point that it was not fitted on within 25%.
@@ -60,7 +61,7 @@ Terms = Callable[[Point], list[float]]
 COSTS: dict[str, Terms] = {
     "cpu_seconds": lambda p: [1.0, p.rows, *p.passes, p.trained * p.dim],
     "memory": lambda p: [1.0, p.rows * p.dim, p.triples, p.trained * p.dim],
-    "moved": lambda p: [1.0, sum(p.passes) * p.dim],
+    "moved": lambda p: [p.dim, sum(p.passes) * p.dim, p.trained * p.dim],
 }
 """By what is predicted: the terms that are added up."""
 TERMS = {
@@ -72,7 +73,7 @@ TERMS = {
         "contexts of who learns",
     ),
     "memory": ("starting", "vectors", "triples of the graph", "contexts of who learns"),
-    "moved": ("starting", "rows of batches"),
+    "moved": ("samples that are measured", "rows of batches", "contexts of who learns"),
 }
 """What these terms are."""
 SPREAD = "vectors"

@@ -19,7 +19,7 @@ def point(rows: float, changed: float, noise: float = 1.0, dim: float = 100, sha
         bare,
         cpu_seconds=noise * (2 + 1e-6 * rows + 1e-4 * whole + 2e-5 * left + 1e-8 * trained * dim),
         memory=noise * (4e8 + 12 * rows * dim + 40 * triples + 2 * trained * dim),
-        moved=noise * (1e5 + 20 * (whole + left) * dim) if shards else 0,
+        moved=noise * (1e3 + 20 * (whole + left) + 4 * trained) * dim if shards else 0,
     )
 
 
