@@ -27,7 +27,7 @@ PART = "sensitivity"
 EPOCHS = {"default": 8, "paper": 20}
 
 SETTINGS: dict[str, dict[str, list[str]]] = {
-    "dimension": {f"{d}": [f"model.dim={d}"] for d in (20, 30, 50, 80, 100, 160, 200)},
+    "dimension": {f"{d}": [f"model.dim={d}"] for d in (20, 30, 50, 80, 100, 128, 160, 200)},
     "learning rate": {f"{rate}": [f"train.learning_rate={rate}"] for rate in (0.01, 0.03, 0.07, 0.15, 0.3)},
     "batch": {f"{size}": [f"train.batch_size={size}"] for size in (100, 200, 500, 1000, 2000, 4000)},
     "margin (paper)": {f"{margin}": [f"train.margin={margin}"] for margin in (1, 2, 5, 8, 10)},
@@ -44,7 +44,7 @@ SETTINGS: dict[str, dict[str, list[str]]] = {
     "negatives": {f"{count}": [f"train.negatives={count}"] for count in (64, 256, 1024, 4096)},
     "hidden targets": {f"{share}": [f"train.hide_targets={share}"] for share in (0, 0.5, 0.8, 1)},
     "cap": {f"{cap}": [f"context.cap={cap}"] for cap in (5, 15, 35, 70)},
-    "evidence": {"none": ["evidence=false"]},
+    "evidence left out": {"nothing": ["evidence=true"], "all of it": ["evidence=false"]},
 }
 """By what is varied: its values, and the settings of each."""
 FAMILIES = {

@@ -43,14 +43,21 @@ def sensitivity(figures: Figures) -> Section:
         best = dict.fromkeys(("MRR by vectors", "MRR with evidence"), "max")
         section.tables.append(Table(kind, columns[:kept], [row[:kept] for row in rows], note, best))
         section.plots.append(_plot(kind, rows))
-        scored = {str(row[0]): row[1] for row in rows if isinstance(row[1], float)}
-        if len(scored) > 1:
-            best_value = max(scored, key=lambda value: scored[value])
-            span = max(scored.values()) - min(scored.values())
-            section.says.append(f"{kind}: best by vectors at {best_value}; best and worst are {shown(span)} MRR apart.")
+        ways = [told for told in (_best(rows, 1, "by vectors"), _best(rows, 2, "with evidence")) if told]
+        if ways:
+            section.says.append(f"{kind}: {'; '.join(ways)}.")
     if not section.tables:
         section.says.append(NOT_RUN)
     return section
+
+
+def _best(rows: list[tuple[Value, ...]], column: int, way: str) -> str:
+    """Which value has the highest MRR, and by how much; of values that make no difference none is named."""
+    scored = {str(row[0]): row[column] for row in rows if isinstance(row[column], float)}
+    span = max(scored.values(), default=0.0) - min(scored.values(), default=0.0)  # type: ignore[type-var, operator]
+    if len(scored) < 2 or span < 0.0005:
+        return ""
+    return f"{way} best at {max(scored, key=lambda value: scored[value])}, {shown(span)} MRR above the worst"  # type: ignore[arg-type, return-value]
 
 
 def _plot(kind: str, rows: list[tuple[Value, ...]]) -> str:

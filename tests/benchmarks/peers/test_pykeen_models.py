@@ -34,10 +34,14 @@ def test_train_is_recalled(name: str) -> None:
     alive = (train.head != 3) & (train.tail != 3)
     known = train.take(alive)
     graph = graph._replace(train=known, valid=known, candidates=np.delete(graph.candidates, 3))
-    system = PykeenPeer(list(GRIDS[name].values())[-1 if name == "ComplEx" else 0], 1)
-    report = system.fit(graph, 8.0)
-    assert report.valid_hits_at_10 is not None
-    assert report.stopped_by == "budget"
+    # How much 8 seconds are worth depends on what else the machine does.
+    for budget in (8.0, 60.0):
+        system = PykeenPeer(list(GRIDS[name].values())[-1 if name == "ComplEx" else 0], 1)
+        report = system.fit(graph, budget)
+        assert report.valid_hits_at_10 is not None
+        assert report.stopped_by == "budget"
+        if report.valid_hits_at_10 > 0.6:
+            break
     assert report.epochs > 1
     ranks = rank_scores(system, graph, known, {"": filters_of(graph, known, "paper")})[""]
     assert metrics(ranks.both)["hits@10"] == pytest.approx(report.valid_hits_at_10), "what was kept is the best"
