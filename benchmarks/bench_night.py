@@ -111,8 +111,11 @@ def main() -> None:
         **{f"  {name}": (night[f"{name}_seconds"], "") for name in ("plan", "learn", "measure", "publish")},
         "  added_existing / kept_near, MRR by vectors (sampled)": (_believed(night, "vectors"), ">= 0.9"),
         "  added_existing / kept_near, MRR with evidence (sampled)": (_believed(night, "with_evidence"), ""),
-        "  bytes written / bytes of changed rows": (_overhead(night), "<= 3"),
     }
+    overhead = _overhead(night)
+    if overhead > 0.5:
+        # A night that was learnt before writes the same parts, which are there already.
+        figures["  bytes written / bytes of changed rows"] = (overhead, "<= 3")
     result: dict[str, Any] = {"night": night}
     if not arguments.no_flatness:
         turns = flat(arguments.work, arguments.times)
