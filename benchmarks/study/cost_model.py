@@ -1,7 +1,7 @@
 """What a night costs, as a sum of simple terms with coefficients that are not negative. Pure: numbers in, numbers out.
 
-    CPU seconds  = a + b · rows of the graph + c · passes over all that changed + d · passes over what is not learnt
-                   + e · trained triples · dimension
+    CPU seconds  = a + b · rows of the graph + (c · passes over all that changed + d · passes over what is not learnt)
+                   · (dimension + 100) + e · trained triples · dimension + f · (weights of evidence are fitted anew)
     memory bytes = a + b · rows · dimension + c · triples of the graph + d · trained triples · dimension
     bytes moved  = (a + b · passes + c · trained triples) · dimension
 
@@ -43,6 +43,8 @@ class Point:
     stopped: bool = False
     """By the budget: its seconds and bytes say nothing, its memory does."""
     shards: int = 0
+    refitted: bool = False
+    """So much changed since the weights of evidence were fitted that the night fits them anew."""
 
     def tells(self, cost: str) -> bool:
         """May this cost be fitted to it? Of nights on shards only the bytes are known."""
@@ -57,9 +59,18 @@ class Point:
         return online.batch_size * whole, online.batch_size * (online.max_epochs * epoch - whole)
 
 
+PLAIN = 100
+"""Dimensions that cost as much as what a pass over a triple costs without any: making the batch, walking its lists."""
+
 Terms = Callable[[Point], list[float]]
 COSTS: dict[str, Terms] = {
-    "cpu_seconds": lambda p: [1.0, p.rows, *p.passes, p.trained * p.dim],
+    "cpu_seconds": lambda p: [
+        1.0,
+        p.rows,
+        *(count * (p.dim + PLAIN) for count in p.passes),
+        p.trained * p.dim,
+        float(p.refitted),
+    ],
     "memory": lambda p: [1.0, p.rows * p.dim, p.triples, p.trained * p.dim],
     "moved": lambda p: [p.dim, sum(p.passes) * p.dim, p.trained * p.dim],
 }
@@ -71,6 +82,7 @@ TERMS = {
         "learning all that changed",
         "learning what is left",
         "contexts of who learns",
+        "weights of evidence",
     ),
     "memory": ("starting", "vectors", "triples of the graph", "contexts of who learns"),
     "moved": ("samples that are measured", "rows of batches", "contexts of who learns"),
@@ -104,13 +116,14 @@ def fit(cost: str, points: list[Point]) -> Fitted:
     measured = np.array([getattr(point, cost) for point in points])
     # Terms are brought to one scale first: rows times dimension is a large number, and nnls has tolerances.
     relative = terms / measured[:, None]
-    scale = relative.max(0)
+    # A term that none of these nights has is none.
+    scale = np.where(relative.max(0) > 0, relative.max(0), 1.0)
     found, _ = nnls(relative / scale, np.ones(len(points)))
     return Fitted(cost, found / scale)
 
 
 def left_out(cost: str, points: list[Point]) -> list[tuple[str, float]]:
-    """Every point that lies between others, predicted by a fit to the rest: its name, and predicted / measured − 1.
+    """Every point like others and between them, predicted by a fit to the rest: its name, and predicted / measured − 1.
 
     Several points may have one name: nights of the same size.
     """
@@ -123,7 +136,8 @@ def left_out(cost: str, points: list[Point]) -> list[tuple[str, float]]:
             min(size[axis] for size in sizes) <= (point.rows, point.changed)[axis] <= max(size[axis] for size in sizes)
             for axis in range(2)
         )
-        if inside and len(rest) >= len(COSTS[cost](point)):
+        known = point.refitted <= any(other.refitted for other in rest)
+        if inside and known and len(rest) >= len(COSTS[cost](point)):
             errors.append((point.name, fit(cost, rest).predict(point) / getattr(point, cost) - 1))
     return errors
 

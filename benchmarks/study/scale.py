@@ -19,7 +19,7 @@ from benchmarks.movies import movies
 from benchmarks.processes import measured_command
 from benchmarks.published import trained, updated
 from benchmarks.study.cells import Cell, Result
-from benchmarks.study.graphs import QUICK_ENTITIES, Study, snapshots_of
+from benchmarks.study.graphs import HELD_OUT, QUICK_ENTITIES, QUICK_HELD_OUT, Study, snapshots_of
 from dkge_dist import api
 from dkge_dist.config import load_settings
 from dkge_dist.jobs.graphs import training_graph
@@ -87,7 +87,7 @@ def evolving_store(study: Study, entities: int, sizes: list[int]) -> Path:
                 _write(file, graph, night.deleted, "-\t")
             else:
                 _write(file, graph, graph.triples, "")
-        held_out = 40 if study.quick else 3000
+        held_out = QUICK_HELD_OUT if study.quick else HELD_OUT
         options = {} if number else {"valid": held_out, "test": held_out}
         api.ingest(store, path, name=name, force=True, **options)
         path.unlink()

@@ -17,7 +17,7 @@ def point(rows: float, changed: float, noise: float = 1.0, dim: float = 100, sha
     whole, left = bare.passes
     return replace(
         bare,
-        cpu_seconds=noise * (2 + 1e-6 * rows + 1e-4 * whole + 2e-5 * left + 1e-8 * trained * dim),
+        cpu_seconds=noise * (2 + 1e-6 * rows + (5e-7 * whole + 1e-7 * left) * (dim + 100) + 1e-8 * trained * dim),
         memory=noise * (4e8 + 12 * rows * dim + 40 * triples + 2 * trained * dim),
         moved=noise * (1e3 + 20 * (whole + left) + 4 * trained) * dim if shards else 0,
     )
@@ -50,6 +50,18 @@ def test_points_of_a_law_are_predicted(cost: str) -> None:
     assert max(abs(error) for _, error in errors) < 0.01
     far = point(3e7, 1e6, shards=8 if cost == "moved" else 0)
     assert fit(cost, POINTS).predict(far) == pytest.approx(getattr(far, cost), rel=0.01)
+
+
+def test_fitting_weights_of_evidence_is_a_cost_of_its_own() -> None:
+    """Of nights that do, if another one did; the others are predicted as before."""
+    refitted = [
+        replace(some, refitted=True, cpu_seconds=some.cpu_seconds + 4) for some in POINTS if some.changed == 1e4
+    ]
+    others = [some for some in POINTS if some.changed != 1e4]
+    errors = left_out("cpu_seconds", [*others, *refitted])
+    assert max(abs(error) for _, error in errors) < 0.01
+    alone = left_out("cpu_seconds", [*others, refitted[0]])
+    assert refitted[0].name not in {name for name, _ in alone}
 
 
 def test_noise_shows_in_the_errors() -> None:
