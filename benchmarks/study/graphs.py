@@ -14,6 +14,8 @@ from dkge_dist.store.store import Store
 
 QUICK_ENTITIES, QUICK_HELD_OUT = 400, 40
 HELD_OUT = 3000
+LARGE_DIM = 100
+"""Of models of graphs of millions of entities; quick runs have smaller ones, and their figures mean nothing."""
 BUDGET = 600.0
 """Seconds of a training, on two cores."""
 

@@ -19,7 +19,7 @@ from benchmarks.movies import movies
 from benchmarks.processes import measured_command
 from benchmarks.published import trained, updated
 from benchmarks.study.cells import Cell, Result
-from benchmarks.study.graphs import HELD_OUT, QUICK_ENTITIES, QUICK_HELD_OUT, Study, snapshots_of
+from benchmarks.study.graphs import HELD_OUT, LARGE_DIM, QUICK_ENTITIES, QUICK_HELD_OUT, Study, snapshots_of
 from dkge_dist import api
 from dkge_dist.config import load_settings
 from dkge_dist.jobs.graphs import training_graph
@@ -153,7 +153,7 @@ def _triples(store: Path, name: str) -> int:
 
 
 def _dim(study: Study) -> int:
-    return 16 if study.quick else 100
+    return 16 if study.quick else LARGE_DIM
 
 
 def _by_graph_size(study: Study) -> None:

@@ -23,8 +23,15 @@ from dkge_dist.graph.topology import Topology
 from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.csr import Adjacency
 from dkge_dist.kernels.hashing import triple_hashes
-from dkge_dist.kernels.ranks import FilteredCandidates, answer_counts, concatenated, known_answers, shared_lists
-from dkge_dist.kernels.sets import among, distinct
+from dkge_dist.kernels.ranks import (
+    FilteredCandidates,
+    among_candidates,
+    answer_counts,
+    concatenated,
+    known_answers,
+    shared_lists,
+)
+from dkge_dist.kernels.sets import distinct
 from dkge_dist.kernels.triples import pack
 from dkge_dist.tables.table import joint_table
 from dkge_dist.types import ROW, Array, Triples
@@ -91,10 +98,8 @@ class Validation:
 
     def _competing(self, filtered: FilteredCandidates) -> FilteredCandidates:
         """The same rows as indices, without those that are no candidates in any case."""
-        competing = self.rows[self.candidates]
-        here = np.flatnonzero(among(competing, filtered.rows))
-        indices = self.candidates[np.searchsorted(competing, filtered.rows[here])]
-        return FilteredCandidates(np.searchsorted(here, filtered.indptr), indices)
+        found = among_candidates(filtered, self.rows[self.candidates])
+        return found._replace(rows=self.candidates[found.rows])
 
     def _with_evidence(self, side: SideEvidence) -> SideEvidence:
         """The same candidates as indices, without those that are not in the sample."""

@@ -17,8 +17,7 @@ import numpy as np
 from dkge_dist.kernels.byte_distances import ERROR_BITS, rows_within
 from dkge_dist.kernels.hashing import xxh64
 from dkge_dist.kernels.jit import as_readonly, estimate, parallel_kernel, prange, subkernel
-from dkge_dist.kernels.ranks import TILE, FilteredCandidates, count_closer
-from dkge_dist.kernels.sets import among
+from dkge_dist.kernels.ranks import TILE, FilteredCandidates, among_candidates, count_closer
 from dkge_dist.types import OFFSET, ROW, Array
 
 QUERIES = 1024
@@ -274,9 +273,7 @@ def count_closer_of_many(
         return count_closer(query_QD, bound_Q, table_ED, candidates, filtered)
     if 2 * candidates.shape[0] < table_ED.shape[0]:
         # Tiles are read whole: few candidates among many rows come closer together first.
-        here = np.flatnonzero(among(candidates, filtered.rows))
-        places = np.searchsorted(candidates, filtered.rows[here]).astype(ROW)
-        filtered = FilteredCandidates(np.searchsorted(here, filtered.indptr), places)
+        filtered = among_candidates(filtered, candidates)
         table_ED, candidates = table_ED[candidates], np.arange(candidates.shape[0], dtype=ROW)
     grid = grid_of(table_ED[sample_of(table_ED.shape[0])])
     return count_closer_by_codes(coded(query_QD, bound_Q, grid), table_ED, encode(table_ED, grid), candidates, filtered)

@@ -16,7 +16,7 @@ import numpy as np
 
 from dkge_dist.kernels.csr import Adjacency, entry, locate
 from dkge_dist.kernels.jit import as_readonly, kernel, parallel_kernel, prange, subkernel
-from dkge_dist.kernels.sets import distinct
+from dkge_dist.kernels.sets import among, distinct
 from dkge_dist.types import OFFSET, ROW, Array
 
 STRIDE = 20
@@ -216,6 +216,13 @@ def known_answers(adjacency: Adjacency, anchors: Array, relations: Array, true: 
     if rows.shape[0]:
         _known(adjacency, anchors, relations, true, indptr, rows)
     return FilteredCandidates(indptr, rows)
+
+
+def among_candidates(filtered: FilteredCandidates, candidates: Array) -> FilteredCandidates:
+    """The same rows as places in ascending candidates, without those that are none."""
+    here = np.flatnonzero(among(candidates, filtered.rows))
+    places = np.searchsorted(candidates, filtered.rows[here]).astype(ROW)
+    return FilteredCandidates(np.searchsorted(here, filtered.indptr), places)
 
 
 def concatenated(parts: Sequence[FilteredCandidates]) -> FilteredCandidates:

@@ -16,7 +16,6 @@ from dkge_dist.kernels.ragged import RaggedBatch
 from dkge_dist.model import ragged_ops
 from dkge_dist.model.attentive_gcn import AttentiveGcn
 from dkge_dist.model.dkge import Encoder
-from dkge_dist.model.ragged_ops import aggregate
 from dkge_dist.types import Array
 
 
@@ -30,7 +29,7 @@ def products(gcn: AttentiveGcn, features_UD: Tensor) -> Array:
 @torch.no_grad()
 def hidden_features(gcn: AttentiveGcn, products_UD: Tensor, contexts: RaggedBatch) -> Array:
     """H of the last layer at every vertex slot, as an array to keep."""
-    values: Array = aggregate(*gcn.after_first_product(products_UD, contexts)).numpy()
+    values: Array = ragged_ops.aggregate(*gcn.after_first_product(products_UD, contexts)).numpy()
     return values
 
 

@@ -13,6 +13,7 @@ from dkge_dist.graph.diff import Change
 from dkge_dist.kernels.ranks import (
     TILE,
     FilteredCandidates,
+    among_candidates,
     concatenated,
     count_closer,
     distances_between,
@@ -171,3 +172,14 @@ def test_lists_one_after_the_other(parts: list[list[set[int]]]) -> None:
     found = concatenated([filtered_of([sorted(some) for some in part]) for part in parts])
     expected = [sorted(some) for part in parts for some in part]
     assert [found.rows[a:b].tolist() for a, b in pairwise(found.indptr.tolist())] == expected
+
+
+@given(st.data(), st.integers(1, 30), st.integers(0, 5))
+def test_filtered_candidates_by_place(data: st.DataObject, rows: int, lists: int) -> None:
+    """Against plain loops; a list may be empty, and so may the candidates."""
+    row = st.integers(0, rows - 1)
+    asked = [sorted(data.draw(st.sets(row))) for _ in range(lists)]
+    candidates = np.array(sorted(data.draw(st.sets(row))), ROW)
+    found = among_candidates(filtered_of(asked), candidates)
+    places = [found.rows[one:other].tolist() for one, other in pairwise(found.indptr.tolist())]
+    assert places == [[candidates.tolist().index(r) for r in some if r in candidates.tolist()] for some in asked]
