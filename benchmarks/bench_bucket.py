@@ -20,15 +20,15 @@ from typing import Any
 from benchmarks.movies import movies
 from benchmarks.random_model import publish_random_model
 from benchmarks.report import options, publish
-from dkge_dist import api
 from dkge_dist.store.storage.objects import Objects
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 from tests.bucket_server import BUCKET, Proxy, bucket_server, environment
 
 NIGHT = """
 import json, sys, time
 began = time.perf_counter()
-from dkge_dist import api
+from dkge_dist.surfaces import api
 report = api.nightly(sys.argv[1], sys.argv[2], settings=["online.retrain_when=never"])
 print(json.dumps({"seconds": time.perf_counter() - began, "learn_seconds": report["update"]["learn_seconds"]}))
 """

@@ -11,7 +11,6 @@ import numpy as np
 
 from benchmarks.movies import store_of
 from benchmarks.report import options, publish
-from dkge_dist import api
 from dkge_dist.evaluation.calibration import corrupt, expected_error
 from dkge_dist.evaluation.triple_scores import score_triples
 from dkge_dist.evidence.fit import fitting_half
@@ -19,6 +18,7 @@ from dkge_dist.jobs.session import Session, open_session
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.runtime import LocalRuntime
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 from dkge_dist.types import Array, Split, Triples
 
 SEED = 1

@@ -16,7 +16,7 @@ from typing import Any
 from benchmarks.movies import movies
 from benchmarks.processes import peak_memory
 from benchmarks.report import options, publish
-from dkge_dist import api
+from dkge_dist.surfaces import api
 
 HELD_OUT = 1000
 
@@ -25,7 +25,9 @@ def dkge(*words: str) -> dict[str, Any]:
     """Run a command; what it reported, with its seconds and the peak memory of all its processes."""
     began = time.monotonic()
     with peak_memory() as peak:
-        done = subprocess.run([sys.executable, "-m", "dkge_dist.cli", *words, "--json"], capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "dkge_dist.surfaces.cli", *words, "--json"], capture_output=True, text=True
+        )
     if done.returncode:
         raise SystemExit(f"dkge {' '.join(words)}: {done.stderr[-2000:]}")
     report: dict[str, Any] = json.loads(done.stdout)

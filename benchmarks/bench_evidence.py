@@ -17,8 +17,6 @@ from typing import Any
 from benchmarks.movies import store_of
 from benchmarks.random_model import publish_random_model
 from benchmarks.report import median_seconds, options, publish
-from dkge_dist import api
-from dkge_dist.config import settings_of_model
 from dkge_dist.evaluation.link_prediction import filter_known, find_evidence, rank_filtered
 from dkge_dist.evidence.counts import PathShares, RelationCounts
 from dkge_dist.evidence.thinning import ThinnedGraph
@@ -28,13 +26,15 @@ from dkge_dist.jobs.opened import open_embedding, open_model
 from dkge_dist.jobs.update import load_change
 from dkge_dist.kernels.csr import incoming, outgoing
 from dkge_dist.runtime import LocalRuntime
+from dkge_dist.settings import settings_of_model
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 from dkge_dist.types import Split, Triples
 
 IN_ITS_OWN_PROCESS = """
 import json, sys
 from pathlib import Path
-from dkge_dist import api
+from dkge_dist.surfaces import api
 report = api.evaluate(sys.argv[1], version=sys.argv[2], triples=sys.argv[3], evidence=sys.argv[4] == "with")
 status = Path("/proc/self/status").read_text().splitlines()
 peak = next(line.split()[1] for line in status if line.startswith("VmHWM"))
@@ -135,7 +135,7 @@ def answer_seconds(path: Path, version: str, question: list[str], words: list[st
     command = [
         sys.executable,
         "-m",
-        "dkge_dist.cli",
+        "dkge_dist.surfaces.cli",
         "answer",
         str(path),
         *question,

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import options, publish
-from dkge_dist import api
 from dkge_dist.graph.sources.detect import open_source
 from dkge_dist.jobs.opened import open_model
 from dkge_dist.kernels.jit import set_threads
@@ -30,6 +29,7 @@ from dkge_dist.store.ingest import FOLD_AFTER_NIGHTS, IngestOptions, ingest
 from dkge_dist.store.models import ModelMetadata, publish_model, save_compact, save_update, wants_compaction
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import save_delta
+from dkge_dist.surfaces import api
 from dkge_dist.types import ROW, Field
 
 ENTITIES, RELATIONS, TRIPLES, CHANGED = 300, 5, 3000, 3

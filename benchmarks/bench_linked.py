@@ -13,7 +13,6 @@ import numpy as np
 
 from benchmarks.published import add_source, published_store
 from benchmarks.report import options, publish
-from dkge_dist.config import load_settings
 from dkge_dist.evaluation.link_prediction import PROTOCOLS, Protocol, filter_known, known_triples
 from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.walks import GraphEvidence, WalkLimits
@@ -21,6 +20,7 @@ from dkge_dist.jobs.graphs import training_graph
 from dkge_dist.kernels.csr import incoming, outgoing
 from dkge_dist.kernels.evidence.walks import LINK
 from dkge_dist.kernels.ranks import in_lists
+from dkge_dist.settings import load_settings
 from dkge_dist.store.manifest import SnapshotManifest
 from dkge_dist.store.store import Store
 from dkge_dist.types import Split

@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.movies import movies, store_of
 from benchmarks.published import online_words
 from benchmarks.report import options, publish
-from dkge_dist import api
+from dkge_dist.surfaces import api
 
 SMALL = 32_000
 SIZES = (SMALL, 320_000, 3_200_000)
@@ -31,7 +31,7 @@ FIXED = ["train.valid_candidates=20000"]
 IN_ITS_OWN_PROCESS = """
 import json, sys
 from pathlib import Path
-from dkge_dist import api
+from dkge_dist.surfaces import api
 report = api.update(sys.argv[1], since_version=sys.argv[2], settings=sys.argv[3:])
 status = Path("/proc/self/status").read_text().splitlines()
 peak = next(line.split()[1] for line in status if line.startswith("VmHWM"))

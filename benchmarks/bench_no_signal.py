@@ -21,9 +21,9 @@ import numpy as np
 from benchmarks.movies import store_of
 from benchmarks.published import TIME_LIMIT, add_source, published_store, trained
 from benchmarks.report import options, publish
-from dkge_dist import api
 from dkge_dist.kernels.triples import canonical, minus
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 from dkge_dist.types import Split, Triples
 
 

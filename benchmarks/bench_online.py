@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.nights import WAYS, fidelity, fidelity_figures, held_out_ranks, interval, mrr
 from benchmarks.published import DBPEDIA, TIME_LIMIT, add_source, online_words, published_store, trained
 from benchmarks.report import options, publish
-from dkge_dist import api
+from dkge_dist.surfaces import api
 from dkge_dist.types import Array
 
 SNAPSHOTS = ("snapshot1", "snapshot2", "snapshot3")

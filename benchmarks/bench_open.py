@@ -86,7 +86,7 @@ def _some_triples(store: OpenStore, count: int) -> list[Named]:
 def _commands(path: Path, version: str | None, triple: Named, times: int) -> dict[str, float]:
     """Whole commands: medians of wall-clock and of processor time, which other work on the machine disturbs less."""
     head, relation, _ = triple
-    words = [sys.executable, "-m", "dkge_dist.cli", "answer", str(path), head, relation]
+    words = [sys.executable, "-m", "dkge_dist.surfaces.cli", "answer", str(path), head, relation]
     words += [] if version is None else ["--version", version]
     # Python keeps what it compiled, as it does for everybody who does not forbid it.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}

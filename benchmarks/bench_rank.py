@@ -15,13 +15,13 @@ import numpy as np
 from benchmarks.movies import store_of
 from benchmarks.published import add_source, published_store
 from benchmarks.report import median_seconds, options, publish
-from dkge_dist import api
 from dkge_dist.evaluation.link_prediction import JointEmbedding, known_triples, rank
 from dkge_dist.jobs.opened import open_embedding, open_model
 from dkge_dist.kernels.csr import incoming, outgoing
 from dkge_dist.kernels.ranks import known_answers
 from dkge_dist.runtime import LocalRuntime
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 from dkge_dist.tables.coded import CodedTable
 from dkge_dist.tables.table import LocalTable
 from dkge_dist.types import Array, Split, Triples

@@ -16,11 +16,11 @@ from benchmarks.movies import store_of
 from benchmarks.processes import measured_command
 from benchmarks.published import add_source, published_store
 from benchmarks.report import options, publish
-from dkge_dist.config import load_settings
 from dkge_dist.jobs.graphs import training_graph
 from dkge_dist.learning.machine import use_machine
 from dkge_dist.learning.prefetch import PreparedBatch
 from dkge_dist.runtime import LocalCommunicator, Monitor
+from dkge_dist.settings import load_settings
 from dkge_dist.store.store import Store
 from dkge_dist.tables.table import LocalTable, Tables
 from dkge_dist.training.learner import Rates

@@ -26,8 +26,8 @@ import xxhash
 
 from benchmarks.bench_serve import Server
 from benchmarks.report import options, publish
-from dkge_dist import api
 from dkge_dist import open as open_store
+from dkge_dist.surfaces import api
 from dkge_dist.types import Split
 
 NOTICE = re.compile(rb',"notice":"[^"]*"')

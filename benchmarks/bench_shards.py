@@ -21,9 +21,9 @@ from benchmarks.epochs import CurrentEpochs, Make
 from benchmarks.processes import cpu_by_process, cpu_since
 from benchmarks.published import add_source, published_store
 from benchmarks.report import options, publish
-from dkge_dist import api
 from dkge_dist.cluster.session import ClusterConfig, ray_session
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 
 PRESETS = (("paper", ["train.max_epochs=2"]), ("default", ["model.dim=100", "train.max_epochs=1"]))
 

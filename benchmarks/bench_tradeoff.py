@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.nights import fidelity, held_out_ranks, mrr
 from benchmarks.published import DBPEDIA, TIME_LIMIT, add_source, online_words, published_store, trained
 from benchmarks.report import RESULTS, options, publish
-from dkge_dist import api
+from dkge_dist.surfaces import api
 
 POINTS = {
     "default": [],

@@ -14,7 +14,7 @@ processor multiplies it), which allows more. Where arrays of a small batch stay 
 from __future__ import annotations
 
 # First of all: it says how idle threads wait, which torch reads when it is loaded.
-from dkge_dist import api  # isort: split
+from dkge_dist.surfaces import api  # isort: split
 
 import argparse
 import importlib
@@ -32,7 +32,6 @@ from benchmarks.dense_padded import DensePadded, PaddedTriples, padded_triples
 from benchmarks.epochs import CurrentEpochs
 from benchmarks.published import SOURCE
 from benchmarks.report import median_seconds, options, publish
-from dkge_dist.config import Settings
 from dkge_dist.kernels.jit import set_threads, threads
 from dkge_dist.kernels.ragged import RaggedBatch
 from dkge_dist.learning.batches import Batch
@@ -42,6 +41,7 @@ from dkge_dist.learning.machine import use_machine
 from dkge_dist.learning.step import batch_loss
 from dkge_dist.model.products import by_bfloat16
 from dkge_dist.runtime import LocalCommunicator, Monitor
+from dkge_dist.settings import Settings
 from dkge_dist.store.store import Store
 from dkge_dist.tables.shard import Optimizer
 from dkge_dist.tables.table import LocalTable

@@ -22,10 +22,10 @@ import numpy as np
 from benchmarks.movies import store_of
 from benchmarks.random_model import publish_random_model
 from benchmarks.report import options, publish
-from dkge_dist import api
 from dkge_dist.runtime import LocalRuntime
 from dkge_dist.store import codes, parts, tables, verify
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 from dkge_dist.types import Field, Split
 
 WAYS = ("none", "folded", "mapped", "sha256")
@@ -76,7 +76,7 @@ def whole_command(store: Path, question: list[str]) -> float:
     seconds = []
     for _ in range(COMMANDS):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        command = [sys.executable, "-m", "dkge_dist.cli", "answer", str(store), *question]
+        command = [sys.executable, "-m", "dkge_dist.surfaces.cli", "answer", str(store), *question]
         subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)

@@ -25,7 +25,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol
 
-from dkge_dist.config import load_settings
+from dkge_dist.settings import load_settings
 from dkge_dist.store.store import Store
 from dkge_dist.types import Triples
 
@@ -141,7 +141,7 @@ class EarlierEpochs:
         """Of a store, with settings that `words` change."""
         opened = Store.open(store)
         manifest = opened.current_snapshot()
-        self.api: Any = importlib.import_module("dkge_dist.api.training")
+        self.api: Any = importlib.import_module("dkge_dist.surfaces.api.training")
         self.settings = load_settings(None, words, preset)
         self.ground = self.api.Ground.of(opened.snapshot(manifest), opened.dictionaries(manifest), self.settings)
         self.triples = self.ground.train.count

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from dkge_dist import api
+from dkge_dist.surfaces import api
 
 
 def movies(work: Path, preset: str, nights: int = 1, full: bool = False, entities: int | None = None) -> Path:

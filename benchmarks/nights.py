@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from dkge_dist import api
-from dkge_dist.config import settings_of_model
 from dkge_dist.evaluation.link_prediction import rank_by_protocol
 from dkge_dist.evidence.fitting import validation_half
 from dkge_dist.jobs.evidence import open_evidence
@@ -18,7 +16,9 @@ from dkge_dist.jobs.graphs import training_graph
 from dkge_dist.jobs.opened import OpenedModel, open_embedding, open_model
 from dkge_dist.kernels.triples import contains
 from dkge_dist.runtime import LocalRuntime
+from dkge_dist.settings import settings_of_model
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 from dkge_dist.types import Array, Split, Triples
 
 WAYS = ("vectors", "with_evidence")

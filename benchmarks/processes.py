@@ -100,7 +100,7 @@ def _highest(look: Callable[[], int], seconds: float) -> Iterator[list[int]]:
 
 def measured_command(words: list[str]) -> dict[str, Any]:
     """A `dkge` command in a process of its own: its report, CPU seconds and peak memory."""
-    command = [sys.executable, "-m", "dkge_dist.cli", *words, "--json"]
+    command = [sys.executable, "-m", "dkge_dist.surfaces.cli", *words, "--json"]
     began = time.perf_counter()
     with (
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process,

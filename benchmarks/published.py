@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import DATA
-from dkge_dist import api
-from dkge_dist.config import load_settings
+from dkge_dist.settings import load_settings
 from dkge_dist.store.manifest import ModelManifest
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 
 SOURCE = Path(os.environ.get(DATA, "")) / "YAGO-3SP"
 DBPEDIA = Path(os.environ.get(DATA, "")) / "DBpedia-3SP"

@@ -6,7 +6,6 @@ import time
 
 import numpy as np
 
-from dkge_dist.config import load_settings
 from dkge_dist.evidence.fit import fit_weights
 from dkge_dist.evidence.fitting import EvidenceFitting
 from dkge_dist.evidence.scores import Evidence
@@ -14,6 +13,7 @@ from dkge_dist.evidence.stored import to_arrays
 from dkge_dist.jobs.evidence import walk_limits
 from dkge_dist.jobs.graphs import training_graph
 from dkge_dist.model.dkge import Dkge
+from dkge_dist.settings import load_settings
 from dkge_dist.store.models import ModelMetadata, publish_model, save_model
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import block_rows, save_table

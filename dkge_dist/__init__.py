@@ -29,7 +29,8 @@ from typing import TYPE_CHECKING, Any
 from dkge_dist.waiting import sleep_while_waiting
 
 if TYPE_CHECKING:
-    from dkge_dist.api import (
+    from dkge_dist.jobs.open_store import OpenStore
+    from dkge_dist.surfaces.api import (
         alias,
         answer,
         check,
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
         train,
         update,
     )
-    from dkge_dist.jobs.open_store import OpenStore
     from dkge_dist.types import DkgeError, UsageError
 
 # Read when a pool of threads starts, so it is said before anything else is imported.
@@ -97,7 +97,7 @@ _ELSEWHERE = {
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(importlib.import_module(_ELSEWHERE.get(name, "dkge_dist.api")), name)
+        return getattr(importlib.import_module(_ELSEWHERE.get(name, "dkge_dist.surfaces.api")), name)
     raise AttributeError(f"module 'dkge_dist' has no attribute {name!r}")
 
 

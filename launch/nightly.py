@@ -11,7 +11,7 @@ reads. A night is idempotent: submit a failed job again; one that succeeded does
 import os
 import sys
 
-from dkge_dist.cli.main import main
+from dkge_dist.surfaces.cli.main import main
 
 if __name__ == "__main__":
     # With --shards, join the cluster that this node belongs to; never start a Ray beside it.

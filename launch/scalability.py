@@ -29,8 +29,8 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 import dkge_dist
-from dkge_dist.cli.output import print_json, print_table, stop_requested
 from dkge_dist.cluster.session import ClusterConfig, ray_session
+from dkge_dist.surfaces.cli.output import print_json, print_table, stop_requested
 from dkge_dist.types import DkgeError, UsageError
 
 SAMPLE_SECONDS = 0.2

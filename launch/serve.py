@@ -15,8 +15,8 @@ from ray import serve
 from ray.serve import Application
 from ray.serve.config import AutoscalingConfig
 
-from dkge_dist.serving.guards import App
-from dkge_dist.serving.options import ServeOptions
+from dkge_dist.surfaces.http.guards import App
+from dkge_dist.surfaces.http.options import ServeOptions
 from dkge_dist.types import UsageError
 
 NUMBERS = {"min_replicas": 1, "max_replicas": 4, "target_ongoing_requests": 4, "threads": 4, "num_cpus": 1}
@@ -56,7 +56,7 @@ def _builder(options: ServeOptions) -> Callable[[], App]:
     """A function that a replica calls when it starts: its token is that of its own node."""
 
     def build() -> App:
-        from dkge_dist.serving.server import app_of
+        from dkge_dist.surfaces.http.server import app_of
 
         return app_of(options.checked())
 

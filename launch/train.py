@@ -11,7 +11,7 @@ installed by cluster.yaml.
 import os
 import sys
 
-from dkge_dist.cli.main import main
+from dkge_dist.surfaces.cli.main import main
 
 if __name__ == "__main__":
     # With --shards, join the cluster that this node belongs to; never start a Ray beside it.

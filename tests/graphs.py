@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from dkge_dist import api
 from dkge_dist.graph.content import EMPTY_CONTENT, content_after
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.holdout import HeldOut
@@ -17,6 +16,7 @@ from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.source_diff import SnapshotDiff, diff_of_changes, diff_of_snapshot, diff_of_splits
 from dkge_dist.store.manifest import Manifest
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 from dkge_dist.types import Split, Triples
 from tests.models import load_vectors
 

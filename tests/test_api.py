@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import dkge_dist
-from dkge_dist import api
-from dkge_dist.api import history, learning, questions
+from dkge_dist.surfaces import api
+from dkge_dist.surfaces.api import history, learning, questions
 from tests.graphs import movies, write_changes, write_tsv
 
 ROOT = Path(__file__).parents[1]

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import nnls
 
-from dkge_dist.config import load_settings
+from dkge_dist.settings import load_settings
 from dkge_dist.types import Array
 
 BELIEVED = 0.25

@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.study.cells import Cell, Result
 from benchmarks.study.graphs import HELD_OUT, QUICK_HELD_OUT, DataSet, Study, snapshots_of
 from benchmarks.study.questions import ask_about
-from dkge_dist import api
+from dkge_dist.surfaces import api
 
 PART = "debian"
 HOW = (

@@ -9,8 +9,8 @@ from pathlib import Path
 from benchmarks.movies import movies, store_of
 from benchmarks.published import DBPEDIA, SOURCE, published_store
 from benchmarks.study.cells import Ledger, Result
-from dkge_dist import api
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 
 QUICK_ENTITIES, QUICK_HELD_OUT = 400, 40
 HELD_OUT = 3000

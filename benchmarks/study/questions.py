@@ -17,8 +17,6 @@ from benchmarks.study.cells import Cell, Result
 from benchmarks.study.comparison import OURS, our_words
 from benchmarks.study.graphs import DataSet, Study, dbpedia, movie_graph
 from benchmarks.study.systems import night_of
-from dkge_dist import api
-from dkge_dist.config import settings_of_model
 from dkge_dist.evaluation.link_prediction import metrics, rank_among
 from dkge_dist.evidence.fitting import validation_half
 from dkge_dist.evidence.scores import Evidence
@@ -28,7 +26,9 @@ from dkge_dist.jobs.opened import OpenedModel, open_embedding, open_model
 from dkge_dist.kernels.csr import incoming, outgoing
 from dkge_dist.kernels.triples import contains
 from dkge_dist.runtime import LocalRuntime
+from dkge_dist.settings import settings_of_model
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 from dkge_dist.types import Split, Triples
 
 PART = "questions"

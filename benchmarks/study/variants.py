@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from benchmarks.peers.protocol import FitReport, Graph, Watch
 from benchmarks.peers.ranking import validation_hits
-from dkge_dist.config import Settings
 from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.jit import as_readonly
 from dkge_dist.kernels.ragged import RaggedBatch
@@ -27,6 +26,7 @@ from dkge_dist.learning.batches import Batch, BatchMaker, NegativeSampling
 from dkge_dist.learning.contexts import EntityContexts, ObjectBatch, RelationContexts
 from dkge_dist.learning.encode import features_of
 from dkge_dist.model.dkge import Dkge, Encoder
+from dkge_dist.settings import Settings
 from dkge_dist.types import OFFSET, ROW, Array, Triples
 
 START, OWN, CAP, PADDING = "start values", "own vector in its context", "cap 30", "padding in the softmax"

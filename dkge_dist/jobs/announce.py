@@ -15,9 +15,9 @@ import urllib.error
 import urllib.request
 from typing import Any
 
-from dkge_dist.config import Settings
 from dkge_dist.jobs.event_log import EventLog
 from dkge_dist.jobs.report import Report, seconds_since
+from dkge_dist.settings import Settings
 from dkge_dist.types import DkgeError
 
 SHOWN = 300

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from dkge_dist.config import Settings
 from dkge_dist.graph.affected import find_affected
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.diff import Diff
@@ -17,6 +16,7 @@ from dkge_dist.jobs.report import Report, seconds_since
 from dkge_dist.kernels.jit import set_threads
 from dkge_dist.kernels.sets import distinct
 from dkge_dist.runtime import Runtime
+from dkge_dist.settings import Settings
 from dkge_dist.store.manifest import SnapshotManifest
 from dkge_dist.store.store import Store
 from dkge_dist.types import Array, Triples, UsageError

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from dkge_dist.config import OnlineSettings, RetrainPolicy
 from dkge_dist.evaluation.comparison import Estimate, PairedDifference, RankedTriples
 from dkge_dist.jobs.fidelity import ADDED, sampled_mrr
 from dkge_dist.jobs.report import Report
+from dkge_dist.settings import OnlineSettings, RetrainPolicy
 from dkge_dist.store.history import lineage, trained_by_nights
 from dkge_dist.store.manifest import BaselineEntry, ModelManifest, PartEntry
 from dkge_dist.store.models import load_arrays

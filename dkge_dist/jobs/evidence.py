@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dkge_dist.config import Settings, settings_of_model
 from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.evidence.stored import evidence_of
 from dkge_dist.evidence.surroundings import triples_around
 from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.graph.topology import Topology
+from dkge_dist.settings import Settings, settings_of_model
 from dkge_dist.store.models import load_arrays
 from dkge_dist.types import DkgeError, Split
 

@@ -14,12 +14,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from dkge_dist.config import RetrainPolicy
 from dkge_dist.evaluation.comparison import Estimate
 from dkge_dist.jobs.drift import load_ranked, reasons_to_train
 from dkge_dist.jobs.report import Report, seconds_since
-from dkge_dist.pages.report import render_page
 from dkge_dist.runtime import Runtime
+from dkge_dist.settings import RetrainPolicy
 from dkge_dist.store.history import clear, updated_from
 from dkge_dist.store.manifest import (
     Manifest,
@@ -34,6 +33,7 @@ from dkge_dist.store.manifest import (
     tables_of,
 )
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces.pages.report import render_page
 from dkge_dist.types import DkgeError
 
 NIGHTS = 365

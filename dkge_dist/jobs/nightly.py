@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dkge_dist.config import Settings, SettingsGiven, load_settings, settings_of_model
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.sources.base import Source
 from dkge_dist.jobs.drift import DriftDecision, decide
@@ -27,6 +26,7 @@ from dkge_dist.jobs.takeover import Rival
 from dkge_dist.jobs.train import TrainRequest, trained
 from dkge_dist.jobs.update import SnapshotChange, kept_paths, load_change, updated
 from dkge_dist.runtime import Monitor, Runtime
+from dkge_dist.settings import Settings, SettingsGiven, load_settings, settings_of_model
 from dkge_dist.store.ingest import Ingested, IngestOptions
 from dkge_dist.store.manifest import ModelManifest, SnapshotManifest
 from dkge_dist.store.store import Store

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from dkge_dist.config import OF_THE_MACHINE, Settings
 from dkge_dist.evidence.fitting import EvidenceFitting, validation_half
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.evidence.stored import to_arrays
@@ -31,6 +30,7 @@ from dkge_dist.jobs.takeover import Rival, compare
 from dkge_dist.jobs.validation import measure_validation
 from dkge_dist.learning.batches import EvidenceOffsets
 from dkge_dist.runtime import Monitor, Runtime
+from dkge_dist.settings import OF_THE_MACHINE, Settings
 from dkge_dist.store.manifest import ModelManifest, SnapshotManifest
 from dkge_dist.store.models import ModelMetadata, load_arrays, publish_model, save_model
 from dkge_dist.store.store import Store

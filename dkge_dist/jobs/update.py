@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from dkge_dist.config import Settings
 from dkge_dist.evaluation.fidelity import forgotten
 from dkge_dist.evaluation.validation import Validation
 from dkge_dist.evidence.counts import PathShares
@@ -41,6 +40,7 @@ from dkge_dist.online.encoder import OnlineObjects
 from dkge_dist.online.plan import RelationIndex, UpdatePlan, plan_update
 from dkge_dist.online.updater import Updater, UpdateResult
 from dkge_dist.runtime import LocalCommunicator, Monitor, Runtime
+from dkge_dist.settings import Settings
 from dkge_dist.store.manifest import ModelManifest, SnapshotManifest
 from dkge_dist.store.models import (
     ModelMetadata,

@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dkge_dist.config import Settings
 from dkge_dist.evaluation.comparison import RankedTriples
 from dkge_dist.evaluation.link_prediction import metrics
 from dkge_dist.evaluation.validation import Validation, validation_hashes
 from dkge_dist.evidence.fitting import validation_half
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.graph.training_graph import TrainingGraph
+from dkge_dist.settings import Settings
 from dkge_dist.tables.table import Tables
 from dkge_dist.types import ROW, Field
 

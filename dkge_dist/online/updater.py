@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from dkge_dist.config import OnlineSettings
 from dkge_dist.evaluation.validation import Validation
 from dkge_dist.learning.batches import BatchMaker
 from dkge_dist.learning.early_stopping import EarlyStopping, Metrics
@@ -21,6 +20,7 @@ from dkge_dist.online.encoder import OnlineBatch, OnlineObjects
 from dkge_dist.online.order import ChangedOrder
 from dkge_dist.online.plan import UpdatePlan
 from dkge_dist.runtime import Communicator
+from dkge_dist.settings import OnlineSettings
 from dkge_dist.tables.initializer import initial_rows, mean_start
 from dkge_dist.tables.shard import Optimizer
 from dkge_dist.types import ROW, TRAINED, Array, DkgeError, Field

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError
 
-from dkge_dist.config import TrainSettings
 from dkge_dist.evaluation.validation import Validation
 from dkge_dist.learning.batches import BatchMaker
 from dkge_dist.learning.contexts import ObjectBatch
@@ -21,6 +20,7 @@ from dkge_dist.learning.early_stopping import EarlyStopping, Metrics
 from dkge_dist.learning.prefetch import Prefetcher, PreparedBatch, ShuffledOrder
 from dkge_dist.learning.step import NotFiniteError
 from dkge_dist.runtime import Communicator
+from dkge_dist.settings import TrainSettings
 from dkge_dist.store.storage import MissingError
 from dkge_dist.tables.checkpoint import CheckpointFolder, DamagedCheckpointError
 from dkge_dist.training.checkpoints import Checkpoints, Line

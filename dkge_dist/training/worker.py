@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from dkge_dist.config import Settings
 from dkge_dist.evaluation.validation import Validation
 from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.jit import threads
@@ -19,6 +18,7 @@ from dkge_dist.learning.step import Loss
 from dkge_dist.model.dkge import Dkge
 from dkge_dist.model.products import by_bfloat16
 from dkge_dist.runtime import Communicator, WorkerSpec
+from dkge_dist.settings import Settings
 from dkge_dist.tables.checkpoint import CheckpointFolder
 from dkge_dist.tables.initializer import RowInitializer, TableStart
 from dkge_dist.tables.table import Tables

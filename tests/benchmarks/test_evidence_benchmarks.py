@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import bench_evidence, bench_no_signal, bench_quality
 from benchmarks.movies import store_of
-from dkge_dist import api
+from dkge_dist.surfaces import api
 from dkge_dist.types import ROW, Triples
 from tests.benchmarks.small_data import run_benchmark, write_published
 

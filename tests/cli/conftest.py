@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dkge_dist import api
-from dkge_dist.cli.main import main
+from dkge_dist.surfaces import api
+from dkge_dist.surfaces.cli.main import main
 from tests.cli.running import Ended, Run, dkge, without_progress
 from tests.graphs import LEARN, dense, fresh_labels, write_changes, write_tsv
 

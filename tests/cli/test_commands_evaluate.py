@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dkge_dist import api
+from dkge_dist.surfaces import api
 from dkge_dist.types import Split
 from tests.cli.running import EVALUATE_KEYS, METRICS, Ended, Run, error_of, without_time
 from tests.graphs import LEARN, content, write_tsv

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from dkge_dist import api
+from dkge_dist.surfaces import api
 from tests.cli.running import Ended, Run, error_of, without_time
 
 

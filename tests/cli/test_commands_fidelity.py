@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dkge_dist import api
+from dkge_dist.surfaces import api
 from tests.cli.running import FIDELITY_KEYS, METRICS, Ended, Run, error_of, without_time
 
 

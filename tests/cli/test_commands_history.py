@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from dkge_dist import api
-from dkge_dist.cli.render.formats import format_share
+from dkge_dist.surfaces import api
+from dkge_dist.surfaces.cli.render.formats import format_share
 from tests.cli.running import Ended, Run, dkge, error_of
 from tests.graphs import head
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from dkge_dist import api
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 from tests.cli.running import (
     DKGE,
     EVALUATE_KEYS,

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from dkge_dist import api
-from dkge_dist.cli.demo import (
+from dkge_dist.surfaces import api
+from dkge_dist.surfaces.cli.demo import (
     cost,
     first_and,
     mentioned,

@@ -25,7 +25,7 @@ COMMANDS = (
 class TestImports:
     """`dkge --help` answers at once because nothing heavy is imported for it."""
 
-    @pytest.mark.parametrize("module", ["dkge_dist", "dkge_dist.cli.main"])
+    @pytest.mark.parametrize("module", ["dkge_dist", "dkge_dist.surfaces.cli.main"])
     def test_importing_loads_nothing_heavy(self, module: str) -> None:
         script = f"import sys, json, {module}; print(json.dumps(sorted(sys.modules)))"
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -35,12 +35,12 @@ class TestImports:
             "numba", "llvmlite", "pyarrow", "torch", "pydantic", "scipy", "pyoxigraph", "yaml", "ray", "zarr", "rich"
         }  # fmt: skip
         assert not loaded & heavy
-        assert "dkge_dist.api" not in loaded
+        assert "dkge_dist.surfaces.api" not in loaded
 
     def test_help_imports_no_torch(self) -> None:
         script = (
             "import sys; sys.argv = ['dkge', '--help']\n"
-            "from dkge_dist.cli.main import main\n"
+            "from dkge_dist.surfaces.cli.main import main\n"
             "try:\n    main()\nfinally:\n    print(sorted({'torch', 'numba', 'pyarrow'} & set(sys.modules)))"
         )
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
@@ -60,7 +60,9 @@ class TestImports:
 
 class TestHelp:
     def test_module_is_the_same_program(self) -> None:
-        done = subprocess.run([sys.executable, "-m", "dkge_dist.cli", "--help"], capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "dkge_dist.surfaces.cli", "--help"], capture_output=True, text=True
+        )
         assert (done.returncode, done.stdout) == (0, dkge("--help").stdout)
 
     def test_every_command_is_listed(self) -> None:
@@ -236,13 +238,15 @@ class Interrupt(importlib.abc.MetaPathFinder):
 
 signal.signal(signal.SIGINT, getattr(signal, HANDLER))  # Whatever the process that runs the tests has.
 sys.meta_path.insert(0, Interrupt())
-from dkge_dist.cli.main import main
+from dkge_dist.surfaces.cli.main import main
 sys.argv = ["dkge", "log", "nowhere"]
 main()
 """
 
 
-@pytest.mark.parametrize("module", ["typer", "dkge_dist.cli.commands_graph", "numpy", "dkge_dist.api", "pyarrow"])
+@pytest.mark.parametrize(
+    "module", ["typer", "dkge_dist.surfaces.cli.commands_graph", "numpy", "dkge_dist.surfaces.api", "pyarrow"]
+)
 def test_an_interrupt_during_the_start_is_a_message(module: str) -> None:
     for handler, message in (("default_int_handler", "dkge: interrupted\n"), ("SIG_IGN", "dkge: nowhere: no store")):
         script = f"MODULE, HANDLER = {module!r}, {handler!r}{AT_THE_START}"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import typer
 
-from dkge_dist import api
-from dkge_dist.cli.app import app
+from dkge_dist.surfaces import api
+from dkge_dist.surfaces.cli.app import app
 from tests.cli.running import Run, dkge
 
 COMMANDS: dict[str, dict[str, Any]] = {

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dkge_dist.cli.output import (
+from dkge_dist.surfaces.cli.output import (
     ProgressLines,
     emit,
     format_duration,
@@ -205,7 +205,7 @@ def test_a_warning_in_a_report_is_told_on_stderr(as_json: bool, capsys: pytest.C
 
 STOPPING = """
 import os, signal, sys, time
-from dkge_dist.cli.output import stop_requested
+from dkge_dist.surfaces.cli.output import stop_requested
 
 with stop_requested() as stop:
     os.kill(os.getpid(), getattr(signal, sys.argv[1]))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from dkge_dist import api
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 from tests.graphs import assert_same_vectors, movies, vectors, write_tsv
 
 WORDS = [

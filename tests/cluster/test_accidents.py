@@ -24,7 +24,6 @@ from typing import Any
 import pytest
 import ray
 
-from dkge_dist import api
 from dkge_dist.cluster.calls import PING_AFTER
 from dkge_dist.cluster.calls import START_SECONDS as SHARD_START_SECONDS
 from dkge_dist.cluster.transport import client
@@ -32,6 +31,7 @@ from dkge_dist.cluster.transport.address import CONNECT_SECONDS
 from dkge_dist.cluster.transport.channel import SILENCE_SECONDS
 from dkge_dist.cluster.workers import START_SECONDS, WORKER_SILENCE_SECONDS
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 from dkge_dist.types import DkgeError
 from tests.cluster.disturbed import WORDS, assert_same_models, store_of
 from tests.cluster.namespace import Namespace

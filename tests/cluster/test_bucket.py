@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from dkge_dist import api
 from dkge_dist.cluster.server import ShardServer
 from dkge_dist.store.remote_trainings import RemoteFolder
 from dkge_dist.store.storage import open_storage
 from dkge_dist.store.storage.bucket import BucketStorage
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 from dkge_dist.tables.checkpoint import DamagedCheckpointError
 from tests.cli.running import DKGE, dkge
 from tests.cluster.test_server_files import assert_read_by, trained

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 import ray
 
-from dkge_dist import api
 from dkge_dist.cluster.session import SPARE_BYTES, ClusterConfig, shard_actors
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 from dkge_dist.tables.plan import ShardPlan
 from dkge_dist.types import DkgeError
 from tests.cluster.disturbed import WORDS, assert_same_models, disturbed, store_of
@@ -121,7 +121,7 @@ def test_interrupt_takes_the_actors_down_and_leaves_the_cluster(
     before = {name: of for name, of in listing(store).items() if not name.startswith("training/")}
     words = [command[0], str(store), *command[1:], "--shards", "2", "--address", nodes.cluster.address, "--json"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "dkge_dist.cli", *words],
+        [sys.executable, "-m", "dkge_dist.surfaces.cli", *words],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dkge_dist import api
+from dkge_dist.surfaces import api
 from dkge_dist.types import DkgeError
 from tests.cluster.disturbed import WORDS, disturbed
 from tests.graphs import movies, write_tsv

@@ -11,8 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dkge_dist import api
-from dkge_dist.cli.main import main
 from dkge_dist.cluster.errors import ShardLostError
 from dkge_dist.cluster.runtime import RayRuntime
 from dkge_dist.cluster.session import ClusterConfig
@@ -23,6 +21,8 @@ from dkge_dist.runtime import LocalRuntime, Monitor, Runtime
 from dkge_dist.store.models import ModelMetadata, load_arrays, publish_model, save_model
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import block_rows
+from dkge_dist.surfaces import api
+from dkge_dist.surfaces.cli.main import main
 from dkge_dist.tables.table import LocalTable
 from dkge_dist.types import ROW, DkgeError, Field, Split, UsageError
 from tests.cluster import worker_functions as functions

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dkge_dist import api
 from dkge_dist.store.manifest import ModelEntry
 from dkge_dist.store.models import load_arrays
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 from dkge_dist.training.progress import StoppedError
 from dkge_dist.types import DkgeError
 from tests.cli.running import Ended, dkge

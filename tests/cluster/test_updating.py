@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dkge_dist import api
 from dkge_dist.store.manifest import ModelManifest
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import BlockIndex, load_delta, load_table
+from dkge_dist.surfaces import api
 from dkge_dist.types import DkgeError, Field
 from tests.graphs import Labelled, assert_same_vectors, assert_sound, listing, vectors, write_changes, write_tsv
 

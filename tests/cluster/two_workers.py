@@ -18,7 +18,6 @@ import torch.multiprocessing
 
 from dkge_dist.cluster.communicator import RayCommunicator
 from dkge_dist.cluster.replicated import ReplicatedTable
-from dkge_dist.config import load_settings
 from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.learning.batches import BatchMaker, NegativeSampling
@@ -26,6 +25,7 @@ from dkge_dist.learning.contexts import EntityContexts, Form, RelationContexts
 from dkge_dist.learning.prefetch import PreparedBatch
 from dkge_dist.learning.step import Loss
 from dkge_dist.model.dkge import Dkge
+from dkge_dist.settings import load_settings
 from dkge_dist.tables.initializer import RowInitializer
 from dkge_dist.tables.shard import Optimizer, Shard
 from dkge_dist.tables.table import LocalTable, Tables

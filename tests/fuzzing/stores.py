@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dkge_dist import api
 from dkge_dist.store.manifest import sealed
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import load_table
+from dkge_dist.surfaces import api
 from tests.fuzzing.mutation import STRANGE, Rng, SilentError, mutated, written
 from tests.graphs import LEARN, dense, fresh_labels, write_changes, write_tsv
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 import dkge_dist
-from dkge_dist.config import Settings, load_settings, settings_of_model
 from dkge_dist.jobs.announce import Announcer, HookError, run_hook
 from dkge_dist.jobs.event_log import EventLog
+from dkge_dist.settings import Settings, load_settings, settings_of_model
 from dkge_dist.store.store import Store
 from tests.jobs.building import ADDED, write_night
 

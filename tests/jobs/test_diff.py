@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import dkge_dist
-from dkge_dist.config import load_settings
 from dkge_dist.jobs.diff import diff
+from dkge_dist.settings import load_settings
 from dkge_dist.store.store import Store
 from dkge_dist.types import DkgeError, UsageError
 from tests.graphs import Labelled, content, write_changes, write_tsv

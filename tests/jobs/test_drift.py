@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dkge_dist
-from dkge_dist.config import OnlineSettings
 from dkge_dist.evaluation.comparison import FEW, Estimate, RankedTriples
 from dkge_dist.jobs.drift import (
     added_mrr,
@@ -22,6 +21,7 @@ from dkge_dist.jobs.drift import (
     mrr_drop,
     nights_since_training,
 )
+from dkge_dist.settings import OnlineSettings
 from dkge_dist.store.history import lineage
 from dkge_dist.store.store import Store
 from tests.jobs.building import write_night

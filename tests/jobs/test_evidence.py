@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import dkge_dist
-from dkge_dist.config import load_settings, settings_of_model
 from dkge_dist.evidence.fitting import EvidenceFitting
 from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.scores import Evidence
@@ -21,6 +20,7 @@ from dkge_dist.jobs.evidence import FEW_QUESTIONS, open_evidence, walk_limits
 from dkge_dist.jobs.graphs import training_graph
 from dkge_dist.jobs.opened import OpenedModel, joint_embedding, open_model
 from dkge_dist.runtime import LocalRuntime
+from dkge_dist.settings import load_settings, settings_of_model
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
 from dkge_dist.types import ROW, Field, Triples

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 import dkge_dist
-from dkge_dist import api
 from dkge_dist.jobs.maintenance import check, gc, log, rollback
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 from dkge_dist.types import UsageError
 from tests.graphs import head, listing
 from tests.jobs.building import ADDED, ingest_night

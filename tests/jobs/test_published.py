@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import dkge_dist
-from dkge_dist.config import settings_of_model
 from dkge_dist.jobs.published import PublishedModel
 from dkge_dist.jobs.train import TrainRequest, trained
 from dkge_dist.jobs.update import load_change, updated
 from dkge_dist.runtime import LocalRuntime, Monitor
+from dkge_dist.settings import settings_of_model
 from dkge_dist.store.store import Store
 from dkge_dist.types import ROW, Field
 from tests.jobs.building import ADDED, write_night

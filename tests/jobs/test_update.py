@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import dkge_dist
-from dkge_dist.config import settings_of_model
 from dkge_dist.evaluation.link_prediction import metrics, rank
 from dkge_dist.evaluation.validation import Validation
 from dkge_dist.evidence.fit import fitting_half
@@ -22,6 +21,7 @@ from dkge_dist.jobs.evidence import open_evidence, walk_limits
 from dkge_dist.jobs.graphs import training_graph
 from dkge_dist.jobs.opened import open_embedding, open_model
 from dkge_dist.runtime import LocalRuntime
+from dkge_dist.settings import settings_of_model
 from dkge_dist.store.models import load_arrays, publish_model
 from dkge_dist.store.store import Store
 from dkge_dist.types import ROW, DkgeError, Split, Triples, UsageError

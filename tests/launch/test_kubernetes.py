@@ -23,8 +23,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from dkge_dist import api
 from dkge_dist.store.storage.bucket import BucketStorage
+from dkge_dist.surfaces import api
 from tests.graphs import dense, fresh_labels, write_changes, write_tsv
 
 LAUNCH = Path(__file__).parents[2] / "launch"

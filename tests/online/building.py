@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from dkge_dist.config import load_settings
 from dkge_dist.evaluation.fidelity import forgotten
 from dkge_dist.evaluation.validation import Validation
 from dkge_dist.graph.affected import AffectedBy, find_affected
@@ -26,6 +25,7 @@ from dkge_dist.online.encoder import OnlineObjects
 from dkge_dist.online.plan import RelationIndex, UpdatePlan, plan_update
 from dkge_dist.online.updater import Updater
 from dkge_dist.runtime import LocalCommunicator, Monitor
+from dkge_dist.settings import load_settings
 from dkge_dist.tables.initializer import RowInitializer
 from dkge_dist.tables.table import LocalTable, Tables
 from dkge_dist.types import ROW, Array, Field, Triples

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dkge_dist import api
+from dkge_dist.surfaces import api
 from tests.browser import Page, open_browser
 from tests.jobs.building import SMALL, base_triples, write_lines, write_night
 

@@ -8,7 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dkge_dist.pages.charts import FEWEST, HEIGHT, WIDTH, Chart, Marked, Series, _Scale, lines, shortened, stacked_bars
+from dkge_dist.surfaces.pages.charts import (
+    FEWEST,
+    HEIGHT,
+    WIDTH,
+    Chart,
+    Marked,
+    Series,
+    _Scale,
+    lines,
+    shortened,
+    stacked_bars,
+)
 
 NUMBERS = st.floats(-1e6, 1e6).map(lambda value: round(value, 3))
 

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
-from dkge_dist import api
+from dkge_dist.surfaces import api
 from tests.browser import Page
 from tests.jobs.building import SMALL, base_triples, write_lines, write_night
 from tests.pages.conftest import HOSTILE

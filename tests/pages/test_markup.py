@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dkge_dist.pages.markup import Markup, element, joined
+from dkge_dist.surfaces.pages.markup import Markup, element, joined
 
 
 @given(st.text())

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dkge_dist import api
+from dkge_dist.surfaces import api
 from tests.browser import Page
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("one_thread")]

@@ -12,7 +12,7 @@ import pytest
 
 import dkge_dist
 from dkge_dist.jobs.open_store import OpenStore
-from dkge_dist.serving import app
+from dkge_dist.surfaces.http import app
 from tests.serving.running import Reply, Server
 
 pytestmark = pytest.mark.usefixtures("one_thread")

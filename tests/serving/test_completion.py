@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dkge_dist.graph.dictionary import Dictionary, Segment
 from dkge_dist.graph.display_names import fold
 from dkge_dist.graph.labels import Labels
-from dkge_dist.serving.completion import Completion, _Run, load_order
+from dkge_dist.surfaces.http.completion import Completion, _Run, load_order
 from dkge_dist.types import ROW
 from tests.graphs import ODD_LABELS
 

@@ -17,9 +17,19 @@ from urllib.parse import quote
 import pytest
 
 from dkge_dist.jobs.metrics import exposition
-from dkge_dist.serving.guards import CLIENTS, Guard, GuardOptions, Message, Rate, Receive, Scope, Send, is_loopback
-from dkge_dist.serving.options import ServeOptions
-from dkge_dist.serving.request_metrics import RequestMetrics
+from dkge_dist.surfaces.http.guards import (
+    CLIENTS,
+    Guard,
+    GuardOptions,
+    Message,
+    Rate,
+    Receive,
+    Scope,
+    Send,
+    is_loopback,
+)
+from dkge_dist.surfaces.http.options import ServeOptions
+from dkge_dist.surfaces.http.request_metrics import RequestMetrics
 from dkge_dist.types import UsageError
 from tests.cli.running import dkge
 from tests.serving.running import Reply, Server

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dkge_dist.serving import kept as module
-from dkge_dist.serving.kept import UNUSED_SECONDS, cache_folder, kept
+from dkge_dist.surfaces.http import kept as module
+from dkge_dist.surfaces.http.kept import UNUSED_SECONDS, cache_folder, kept
 from dkge_dist.types import ROW, Array
 
 

@@ -12,7 +12,7 @@ from dkge_dist.graph.diff import Change, Diff
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.triples import canonical
-from dkge_dist.serving.lists import load_lists
+from dkge_dist.surfaces.http.lists import load_lists
 from dkge_dist.types import Triples
 from tests.graph.test_topology import assert_topology
 from tests.serving.test_kept import is_mapped

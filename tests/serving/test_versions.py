@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import dkge_dist
-from dkge_dist.serving.versions import NotReadyError, Versions
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces.http.versions import NotReadyError, Versions
 from dkge_dist.types import DkgeError, Split
 from tests.jobs.building import some_train, write_lines, write_night
 from tests.serving.running import Server

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dkge_dist import api
+from dkge_dist.surfaces import api
 from tests.graphs import LEARN, dense, movies, write_tsv
 from tests.store.nights import night, store_with_a_night
 from tests.store.small_models import publish

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from dkge_dist import api
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 
 DISK_CALLS = ("fsync", "link", "replace", "mkdir", "unlink", "rmdir")
 PLACES = ("parts", "versions", "staging")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from dkge_dist import api
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 from dkge_dist.types import Split
 from tests.graphs import LEARN, Labelled, dense, fresh_labels, head, labelled, write_changes, write_tsv
 

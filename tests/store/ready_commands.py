@@ -13,8 +13,8 @@ READY_COMMANDS = """
 # Has everything imported and no thread running: a command that is asked for starts at once, as a process of its own.
 # In: a line with its words; out: its process. Any other line then asks for its exit code.
 import json, os, sys
-from dkge_dist import api
-from dkge_dist.cli.main import main
+from dkge_dist.surfaces import api
+from dkge_dist.surfaces.cli.main import main
 from dkge_dist.store import models
 models.COMPACT_AFTER_NIGHTS = int(sys.argv[1])
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dkge_dist import api
 from dkge_dist.store.manifest import ModelEntry, ModelManifest
 from dkge_dist.store.models import ModelMetadata, publish_model, save_model, save_small
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import save_table
+from dkge_dist.surfaces import api
 from dkge_dist.types import Field
 from tests.graphs import movies, write_changes
 from tests.models import ModelVectors

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from dkge_dist import api
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 from dkge_dist.types import UsageError
 from tests.graphs import movies, write_changes, write_tsv
 from tests.store.small_models import publish
@@ -126,7 +126,7 @@ KILLED = """
 # An alias is set, killed right before each of its calls that change the disk. Out: what it pins afterwards, by crash.
 import json, shutil, signal, sys
 from pathlib import Path
-from dkge_dist import api
+from dkge_dist.surfaces import api
 from tests.store.crash_points import die_at, in_child
 store, copy, told = (Path(sys.argv[1]) / name for name in ("store", "copy", "told"))
 crash, killed = 0, True

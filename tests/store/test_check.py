@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dkge_dist import api
 from dkge_dist.store.manifest import ModelEntry, PartEntry, TableEntry, sealed
 from dkge_dist.store.models import publish_model
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import table_parts
+from dkge_dist.surfaces import api
 from dkge_dist.types import Field
 from tests.graphs import assert_sound, listing, movies, write_changes, write_tsv
 from tests.store.damage import flipped

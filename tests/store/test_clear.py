@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from dkge_dist import api
 from dkge_dist.store.history import clear
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 from dkge_dist.types import UsageError
 from tests.graphs import (
     LEARN,

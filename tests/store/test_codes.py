@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import dkge_dist
-from dkge_dist import api
 from dkge_dist.store import codes
 from dkge_dist.store.codes import CodeIndex, StoredCodes
 from dkge_dist.store.manifest import TableEntry
@@ -21,6 +20,7 @@ from dkge_dist.store.storage import Storage, StoreError, open_storage
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import BlockIndex, save_bytes, save_table
 from dkge_dist.store.verify import DamagedPartError
+from dkge_dist.surfaces import api
 from dkge_dist.tables.coded import CodedTable
 from dkge_dist.types import Field
 from tests.graphs import LEARN, dense, write_tsv

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from dkge_dist import api
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 from tests.graphs import assert_sound, everything, head, movies, write_changes, write_tsv
 from tests.store.crash_points import STEPS
 
@@ -132,7 +132,16 @@ def test_killed_at_random_moments(tmp_path: Path, trials: int, seed: int) -> Non
         states.append(states[-1] - set(gone) | set(come))
         before = Store.open(store).versions()
         dirty = set(os.listdir(store / "staging"))
-        command = [sys.executable, "-m", "dkge_dist.cli", "ingest", str(store), str(night), "--name", str(trial)]
+        command = [
+            sys.executable,
+            "-m",
+            "dkge_dist.surfaces.cli",
+            "ingest",
+            str(store),
+            str(night),
+            "--name",
+            str(trial),
+        ]
         writer = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         while writer.poll() is None and set(os.listdir(store / "staging")) == dirty:
             time.sleep(0.0005)

@@ -172,5 +172,5 @@ def test_what_is_there_stays(tmp_path: Path) -> None:
 
 
 def test_zarr_is_imported_only_when_it_is_used() -> None:
-    script = "import sys, dkge_dist.jobs.export, dkge_dist.api; sys.exit('zarr' in sys.modules)"
+    script = "import sys, dkge_dist.jobs.export, dkge_dist.surfaces.api; sys.exit('zarr' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], timeout=60, check=False).returncode == 0

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from dkge_dist import api
 from dkge_dist.store import guards
 from dkge_dist.store.guards import SuspiciousSourceError
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 from dkge_dist.types import DkgeError, UsageError
 from tests.graphs import Labelled, listing, movies, write_changes, write_tsv
 from tests.store.sources import swapped, write_splits

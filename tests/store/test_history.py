@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dkge_dist import api
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 from tests.graphs import LEARN, assert_sound, everything, fresh_labels, listing, vectors, write_tsv
 from tests.store.nights import current, night, numbers
 

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dkge_dist import api
 from dkge_dist.graph.holdout import HeldOut
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.sources import files
@@ -26,6 +25,7 @@ from dkge_dist.store.ingest import (
 )
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 from dkge_dist.types import Split, UsageError
 from tests.graphs import (
     Names,

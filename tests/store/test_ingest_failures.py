@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from dkge_dist import api
 from dkge_dist.graph.sources.base import SourceError
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 from dkge_dist.types import DkgeError
 from tests.graphs import assert_sound, head, lines, listing, movies, write_changes, write_tsv
 from tests.store.sources import swapped

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dkge_dist import api
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 from dkge_dist.types import UsageError
 from tests.graphs import assert_sound, everything, head, lines, listing, movies, odd_triples, write_tsv
 

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from dkge_dist import api
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 from dkge_dist.types import Split
 from tests.graphs import Labelled, assert_sound, content, fresh_labels, head, write_changes
 from tests.store.nights import numbers, store_with_a_night

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from dkge_dist import api
-from dkge_dist.config import OnlineSettings
 from dkge_dist.jobs.drift import decide
 from dkge_dist.jobs.opened import open_model
 from dkge_dist.kernels.jit import set_threads, threads
+from dkge_dist.settings import OnlineSettings
 from dkge_dist.store.history import clear, trained_by_nights
 from dkge_dist.store.ingest import FOLD_AFTER_NIGHTS
 from dkge_dist.store.models import COMPACT_AFTER_NIGHTS, publish_model, save_update, wants_compaction
 from dkge_dist.store.storage.local import LocalStorage
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 from tests.graphs import assert_sound, head, movies, write_changes, write_tsv
 from tests.store.small_models import ABOUT, publish, saved, some_weights
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from dkge_dist import api
 from dkge_dist.store.manifest import FORMAT, ModelManifest, parse_manifest, parts_of, sealed
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 from dkge_dist.types import Field
 from tests.graphs import assert_sound, head
 from tests.store.small_models import night, publish

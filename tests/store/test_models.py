@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dkge_dist import api
 from dkge_dist.store.manifest import BaselineEntry, ModelManifest
 from dkge_dist.store.models import load_arrays, publish_model, save_update
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 from dkge_dist.types import Field
 from tests.graphs import assert_sound, everything, head, listing, movies, write_tsv
 from tests.models import ModelVectors, load_history, load_vectors

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dkge_dist import api
 from dkge_dist.graph.sources.base import SourceError
 from dkge_dist.store.display_names import StoredNames
 from dkge_dist.store.guards import SuspiciousSourceError
 from dkge_dist.store.manifest import parts_of
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 from tests.graphs import assert_sound, everything, head, listing, movies, write_changes, write_tsv
 from tests.store.damage import flipped
 
@@ -249,7 +249,7 @@ class TestDamage:
 KILLED_INGEST = """
 import json, shutil, signal, sys
 from pathlib import Path
-from dkge_dist import api
+from dkge_dist.surfaces import api
 from tests.store.crash_points import die_at, in_child
 from tests.store.test_naming import names_of
 folder = Path(sys.argv[1])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dkge_dist import api
+from dkge_dist.surfaces import api
 from tests.graphs import assert_sound
 
 # By snapshot: entities, relations, train, added, deleted, valid and test triples that are in train too.

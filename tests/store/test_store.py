@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from dkge_dist import api
 from dkge_dist.store.manifest import FORMAT, Manifest, SnapshotManifest, sealed
 from dkge_dist.store.models import publish_model
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import NumberTakenError, Store
 from dkge_dist.store.tables import table_parts
+from dkge_dist.surfaces import api
 from dkge_dist.types import Field, Split
 from tests.graphs import (
     Labelled,

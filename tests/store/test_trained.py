@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from dkge_dist import api
 from dkge_dist.store.manifest import sealed
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 from dkge_dist.types import Split
 from tests.graphs import Labelled, assert_sound, content, dense, head, movies, write_changes, write_tsv
 

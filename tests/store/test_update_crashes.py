@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from dkge_dist import api
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 from tests.graphs import (
     assert_same_vectors,
     assert_sound,
@@ -41,7 +41,7 @@ DISTURBED_UPDATE = """
 import errno, json, os, shutil, signal, sys
 from pathlib import Path
 import torch
-from dkge_dist import api
+from dkge_dist.surfaces import api
 from tests.store.crash_points import DISK_CALLS, step
 folder, killed = Path(sys.argv[1]), True
 torch.set_num_threads(1)

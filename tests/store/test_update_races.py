@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from dkge_dist import api
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces import api
 from tests.graphs import assert_sound, fresh_labels, head, write_changes
 from tests.store.nights import numbers
 
@@ -32,7 +32,7 @@ UPDATES_AT_ONCE = """
 import json, os, sys, time
 from pathlib import Path
 import dkge_dist
-from dkge_dist.api import update
+from dkge_dist.surfaces.api import update
 from dkge_dist.types import DkgeError
 folder, store = Path(sys.argv[1]), sys.argv[2]
 
@@ -53,7 +53,7 @@ NIGHTS_AT_ONCE = """
 # Two processes run the command on the same night: neither writes before both have come to the same step.
 import json, os, sys, time
 from pathlib import Path
-from dkge_dist.cli.main import main
+from dkge_dist.surfaces.cli.main import main
 import dkge_dist.store.ingest as ingesting
 from dkge_dist.online.updater import Updater
 folder, store, night, step = Path(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import xxhash
 
-from dkge_dist import api
 from dkge_dist.store.manifest import PartEntry, sealed
 from dkge_dist.store.models import save_compact
 from dkge_dist.store.storage import Blob, Storage, StoreError, open_storage
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import BlockIndex, StoredTable, load_table, save_bytes, save_delta, save_table
 from dkge_dist.store.verify import DamagedPartError, add_part, open_part
+from dkge_dist.surfaces import api
 from dkge_dist.types import Field, UsageError
 from tests.graphs import fresh_labels, write_changes
 from tests.jobs.reads import counted_reads

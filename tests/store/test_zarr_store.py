@@ -18,13 +18,13 @@ from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteReques
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
-from dkge_dist import api
 from dkge_dist.store.manifest import ModelManifest
 from dkge_dist.store.models import ModelMetadata, publish_model, save_update
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import BlockIndex, StoredTable, load_table, save_delta
 from dkge_dist.store.zarr_store import VersionStore, open_version
+from dkge_dist.surfaces import api
 from dkge_dist.types import ROW, Field
 from tests.graphs import movies, odd_triples, write_changes, write_tsv
 from tests.store.damage import HARMS, harm_file

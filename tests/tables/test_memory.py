@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dkge_dist import api
+from dkge_dist.surfaces import api
 from dkge_dist.tables import memory
 from dkge_dist.tables.initializer import RowInitializer
 from dkge_dist.tables.memory import available_memory, refuse_too_large

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from dkge_dist.config import Settings, load_settings
 from dkge_dist.evidence.fitting import EvidenceFitting
 from dkge_dist.jobs.evidence import walk_limits
 from dkge_dist.jobs.train import _job as job_of_training
 from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.runtime import LocalCommunicator, Monitor
+from dkge_dist.settings import Settings, load_settings
 from dkge_dist.tables.table import LocalTable, Tables
 from dkge_dist.training.learner import Learner
 from dkge_dist.training.progress import TrainProgress

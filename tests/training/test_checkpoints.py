@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dkge_dist import api
 from dkge_dist.store.store import Store
 from dkge_dist.store.trainings import Trainings
+from dkge_dist.surfaces import api
 from dkge_dist.training.checkpoints import Checkpoints
 from dkge_dist.training.progress import StoppedError
 from dkge_dist.types import DkgeError
@@ -272,7 +272,7 @@ def test_a_training_is_locked_while_it_runs(stopped: tuple[Path, Path]) -> None:
 KILLED_TRAINING = """
 import os, signal, sys
 import numba, torch
-from dkge_dist import api
+from dkge_dist.surfaces import api
 store, calls, settings = sys.argv[1], int(sys.argv[2]), sys.argv[3:]
 real, left = os.fsync, calls
 def fsync(descriptor):

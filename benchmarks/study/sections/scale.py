@@ -14,7 +14,7 @@ from benchmarks.study.figures import Figures, value_at
 from benchmarks.study.graphs import HELD_OUT, LARGE_DIM
 from benchmarks.study.render import Table, Value, lines
 from benchmarks.study.sections.section import GROUPS, NOT_RUN, Section
-from dkge_dist.config import load_settings
+from dkge_dist.settings import load_settings
 
 MACHINES = Cluster(machines=32, cores=16, memory=64e9, bytes_per_second=1.25e9)
 """Machines as one rents them, with 10 Gbit/s between them."""

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.study.cost_model import Cluster, Point, bottleneck, fit, left_out
-from dkge_dist.config import load_settings
+from dkge_dist.settings import load_settings
 
 
 def point(rows: float, changed: float, noise: float = 1.0, dim: float = 100, shards: int = 0) -> Point:

@@ -19,8 +19,8 @@ from benchmarks.study.variants import (
     head_chance_of_all,
     padded_attention,
 )
-from dkge_dist.config import load_settings
 from dkge_dist.kernels.contexts import Sampling
+from dkge_dist.settings import load_settings
 from dkge_dist.types import ROW
 from tests.benchmarks.peers.graphs import teams, triples_of
 from tests.training_graphs import graph_of_rows

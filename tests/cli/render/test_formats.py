@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dkge_dist.cli.render.formats import format_counts
+from dkge_dist.surfaces.cli.render.formats import format_counts
 
 
 def test_counts_leave_out_zeros_and_what_is_no_number() -> None:

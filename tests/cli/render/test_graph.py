@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dkge_dist.cli.render.graph import render_diff, render_ingested, render_synthesised
+from dkge_dist.surfaces.cli.render.graph import render_diff, render_ingested, render_synthesised
 from tests.cli.render.reports import INGESTED
 
 Shown = pytest.CaptureFixture[str]

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from dkge_dist.cli.render.history import LOG_COLUMNS, render_checked, render_cleared, render_log, render_rolled_back
+from dkge_dist.surfaces.cli.render.history import (
+    LOG_COLUMNS,
+    render_checked,
+    render_cleared,
+    render_log,
+    render_rolled_back,
+)
 from tests.cli.render.reports import METRICS
 
 Shown = pytest.CaptureFixture[str]

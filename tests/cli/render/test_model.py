@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dkge_dist.cli.render.graph import render_ingested
-from dkge_dist.cli.render.model import (
+from dkge_dist.surfaces.cli.render.graph import render_ingested
+from dkge_dist.surfaces.cli.render.model import (
     render_evaluation,
     render_fidelity,
     render_groups,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dkge_dist.cli.render.questions import (
+from dkge_dist.surfaces.cli.render.questions import (
     render_answers,
     render_evidence,
     render_exported,

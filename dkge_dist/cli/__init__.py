@@ -1,1 +1,0 @@
-"""The `dkge` command: options, progress bars and tables over `dkge_dist.api`."""

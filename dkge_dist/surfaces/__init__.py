@@ -1,0 +1,1 @@
+"""What people and programs see of a store: commands, HTTP, pages. Views of records and answers; they decide nothing."""
