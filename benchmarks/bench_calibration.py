@@ -11,10 +11,10 @@ import numpy as np
 
 from benchmarks.movies import store_of
 from benchmarks.report import options, publish
-from dkge_dist.evaluation.calibration import corrupt, expected_error
-from dkge_dist.evaluation.triple_scores import score_triples
+from dkge_dist.ask.calibration import corrupt, expected_error
+from dkge_dist.ask.scores import score_triples
+from dkge_dist.ask.session import Session, open_session
 from dkge_dist.evidence.fit import fitting_half
-from dkge_dist.jobs.session import Session, open_session
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.runtime import LocalRuntime
 from dkge_dist.store.store import Store

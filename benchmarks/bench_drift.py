@@ -22,9 +22,9 @@ import numpy as np
 from benchmarks.movies import movies
 from benchmarks.nights import WAYS, fidelity, fidelity_figures, held_out_ranks, interval, mrr
 from benchmarks.report import RESULTS, options, publish
+from dkge_dist.ask.evidence import open_evidence
+from dkge_dist.ask.model import open_embedding, open_model
 from dkge_dist.evaluation.fidelity import measure_groups
-from dkge_dist.jobs.evidence import open_evidence
-from dkge_dist.jobs.opened import open_embedding, open_model
 from dkge_dist.kernels.triples import contains
 from dkge_dist.runtime import LocalRuntime
 from dkge_dist.store.store import Store

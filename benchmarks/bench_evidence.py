@@ -17,12 +17,12 @@ from typing import Any
 from benchmarks.movies import store_of
 from benchmarks.random_model import publish_random_model
 from benchmarks.report import median_seconds, options, publish
-from dkge_dist.evaluation.link_prediction import filter_known, find_evidence, rank_filtered
+from dkge_dist.ask.evidence import open_evidence, walk_limits
+from dkge_dist.ask.model import open_embedding, open_model
+from dkge_dist.ask.ranks import filter_known, find_evidence, rank_filtered
 from dkge_dist.evidence.counts import PathShares, RelationCounts
 from dkge_dist.evidence.thinning import ThinnedGraph
-from dkge_dist.jobs.evidence import open_evidence, walk_limits
 from dkge_dist.jobs.graphs import training_graph
-from dkge_dist.jobs.opened import open_embedding, open_model
 from dkge_dist.jobs.update import load_change
 from dkge_dist.kernels.csr import incoming, outgoing
 from dkge_dist.runtime import LocalRuntime

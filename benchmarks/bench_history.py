@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.report import options, publish
+from dkge_dist.ask.model import open_model
 from dkge_dist.graph.sources.detect import open_source
-from dkge_dist.jobs.opened import open_model
 from dkge_dist.kernels.jit import set_threads
 from dkge_dist.store.ingest import FOLD_AFTER_NIGHTS, IngestOptions, ingest
 from dkge_dist.store.models import ModelMetadata, publish_model, save_compact, save_update, wants_compaction

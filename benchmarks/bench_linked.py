@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.published import add_source, published_store
 from benchmarks.report import options, publish
-from dkge_dist.evaluation.link_prediction import PROTOCOLS, Protocol, filter_known, known_triples
+from dkge_dist.ask.ranks import PROTOCOLS, Protocol, filter_known, known_triples
 from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.walks import GraphEvidence, WalkLimits
 from dkge_dist.jobs.graphs import training_graph

@@ -21,11 +21,11 @@ import numpy as np
 from benchmarks.movies import store_of
 from benchmarks.published import DBPEDIA, TIME_LIMIT, add_source, published_store, trained
 from benchmarks.report import options, publish
+from dkge_dist.ask.evidence import open_evidence
+from dkge_dist.ask.model import OpenedModel, open_embedding, open_model
 from dkge_dist.evidence.fitting import validation_half
 from dkge_dist.jobs.evaluate import EvaluateOptions, evaluate_triples
-from dkge_dist.jobs.evidence import open_evidence
 from dkge_dist.jobs.graphs import training_graph
-from dkge_dist.jobs.opened import OpenedModel, open_embedding, open_model
 from dkge_dist.runtime import LocalRuntime
 from dkge_dist.settings import settings_of_model
 from dkge_dist.store.store import Store

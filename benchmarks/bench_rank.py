@@ -15,8 +15,8 @@ import numpy as np
 from benchmarks.movies import store_of
 from benchmarks.published import add_source, published_store
 from benchmarks.report import median_seconds, options, publish
-from dkge_dist.evaluation.link_prediction import JointEmbedding, known_triples, rank
-from dkge_dist.jobs.opened import open_embedding, open_model
+from dkge_dist.ask.model import open_embedding, open_model
+from dkge_dist.ask.ranks import JointEmbedding, known_triples, rank
 from dkge_dist.kernels.csr import incoming, outgoing
 from dkge_dist.kernels.ranks import known_answers
 from dkge_dist.runtime import LocalRuntime

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from dkge_dist.evaluation.link_prediction import rank_by_protocol
+from dkge_dist.ask.evidence import open_evidence
+from dkge_dist.ask.model import OpenedModel, open_embedding, open_model
+from dkge_dist.ask.ranks import rank_by_protocol
 from dkge_dist.evidence.fitting import validation_half
-from dkge_dist.jobs.evidence import open_evidence
 from dkge_dist.jobs.graphs import training_graph
-from dkge_dist.jobs.opened import OpenedModel, open_embedding, open_model
 from dkge_dist.kernels.triples import contains
 from dkge_dist.runtime import LocalRuntime
 from dkge_dist.settings import settings_of_model

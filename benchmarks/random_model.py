@@ -6,11 +6,11 @@ import time
 
 import numpy as np
 
+from dkge_dist.ask.evidence import walk_limits
 from dkge_dist.evidence.fit import fit_weights
 from dkge_dist.evidence.fitting import EvidenceFitting
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.evidence.stored import to_arrays
-from dkge_dist.jobs.evidence import walk_limits
 from dkge_dist.jobs.graphs import training_graph
 from dkge_dist.model.dkge import Dkge
 from dkge_dist.settings import load_settings

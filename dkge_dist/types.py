@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import time
+from collections.abc import Callable
 from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
 
@@ -17,6 +20,14 @@ OFFSET = np.int64
 """Positions in flat arrays; 32 bits would wrap at the sizes we serve."""
 
 MAX_ROWS = 2**31 - 1
+
+PathLike = str | os.PathLike[str]
+
+ProgressCallback = Callable[[float, str], None]
+"""Called with the share done (0 to 1) and a short message."""
+
+Report = dict[str, Any]
+"""Ready to become JSON."""
 
 
 class DkgeError(Exception):
@@ -79,3 +90,8 @@ class Triples(NamedTuple):
         if not parts:
             return Triples.empty()
         return Triples(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def seconds_since(began: float, digits: int = 3) -> float:
+    """Seconds since a moment of the monotonic clock."""
+    return round(time.monotonic() - began, digits)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.peers.protocol import Graph, Peer
+from dkge_dist.ask.ranks import PROTOCOLS, Protocol, Ranks, filter_known, known_triples, metrics
 from dkge_dist.evaluation.fidelity import NightTriples, Replaced
-from dkge_dist.evaluation.link_prediction import PROTOCOLS, Protocol, Ranks, filter_known, known_triples, metrics
 from dkge_dist.kernels.csr import incoming, outgoing
 from dkge_dist.kernels.ranks import FilteredCandidates
 from dkge_dist.kernels.triples import contains

@@ -16,9 +16,9 @@ from benchmarks.study.cells import Cell, Result
 from benchmarks.study.graphs import DataSet, Study, yago
 from benchmarks.study.systems import measure_ours
 from benchmarks.study.variants import CAP, DIFFERENCES, VariantDkge
-from dkge_dist.evaluation.link_prediction import metrics, rank
+from dkge_dist.ask.model import open_embedding, open_model
+from dkge_dist.ask.ranks import metrics, rank
 from dkge_dist.jobs.graphs import training_graph
-from dkge_dist.jobs.opened import open_embedding, open_model
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.runtime import LocalRuntime
 from dkge_dist.settings import load_settings

@@ -17,12 +17,12 @@ from benchmarks.study.cells import Cell, Result
 from benchmarks.study.comparison import OURS, our_words
 from benchmarks.study.graphs import DataSet, Study, dbpedia, movie_graph
 from benchmarks.study.systems import night_of
-from dkge_dist.evaluation.link_prediction import metrics, rank_among
+from dkge_dist.ask.evidence import open_evidence
+from dkge_dist.ask.model import OpenedModel, open_embedding, open_model
+from dkge_dist.ask.ranks import metrics, rank_among
 from dkge_dist.evidence.fitting import validation_half
 from dkge_dist.evidence.scores import Evidence
-from dkge_dist.jobs.evidence import open_evidence
 from dkge_dist.jobs.graphs import training_graph
-from dkge_dist.jobs.opened import OpenedModel, open_embedding, open_model
 from dkge_dist.kernels.csr import incoming, outgoing
 from dkge_dist.kernels.triples import contains
 from dkge_dist.runtime import LocalRuntime

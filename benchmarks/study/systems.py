@@ -19,11 +19,11 @@ from benchmarks.peers.putranse import PuTransE, Ranges
 from benchmarks.peers.pykeen_models import GRIDS, PykeenPeer
 from benchmarks.peers.ranking import measure_fidelity, measure_held_out, validation_hits
 from benchmarks.study.graphs import DataSet
+from dkge_dist.ask.evidence import open_evidence
+from dkge_dist.ask.model import open_embedding, open_model
 from dkge_dist.evaluation.fidelity import NightTriples, night_triples
 from dkge_dist.graph.topology import Topology
 from dkge_dist.jobs.evaluate import EvaluateOptions, evaluate_triples
-from dkge_dist.jobs.evidence import open_evidence
-from dkge_dist.jobs.opened import open_embedding, open_model
 from dkge_dist.runtime import LocalRuntime
 from dkge_dist.store.store import Store
 from dkge_dist.surfaces import api

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from dkge_dist.evaluation.link_prediction import Ranks, metrics
+from dkge_dist.ask.ranks import Ranks, metrics
 from dkge_dist.kernels.sets import distinct
 from dkge_dist.types import OFFSET, Array, Triples
 

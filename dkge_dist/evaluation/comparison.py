@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dkge_dist.evaluation.link_prediction import Ranks
+from dkge_dist.ask.ranks import Ranks
 from dkge_dist.types import Array, DkgeError
 
 CONFIDENCE_99 = 2.576

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from dkge_dist.evaluation.comparison import Estimate, reciprocal_ranks
-from dkge_dist.evaluation.link_prediction import (
+from dkge_dist.ask.ranks import (
     JointEmbedding,
     Ranks,
     metrics,
     rank_among,
 )
+from dkge_dist.evaluation.comparison import Estimate, reciprocal_ranks
 from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.scores import Evidence, combined_score
 from dkge_dist.graph.diff import Diff

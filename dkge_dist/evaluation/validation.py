@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dkge_dist.evaluation.link_prediction import (
+from dkge_dist.ask.ranks import (
     JointEmbedding,
     Ranks,
     SideEvidence,

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dkge_dist.ask.answer import AnswerOptions, answer
+from dkge_dist.ask.batches import Line
+from dkge_dist.ask.session import open_session
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.snapshot import Snapshot
-from dkge_dist.jobs.answer import AnswerOptions, answer
-from dkge_dist.jobs.batches import Line
 from dkge_dist.jobs.report import Report
-from dkge_dist.jobs.session import open_session
 from dkge_dist.kernels.triples import pack
 from dkge_dist.runtime import Runtime
 from dkge_dist.store.manifest import ModelManifest, SnapshotManifest

@@ -10,20 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from dkge_dist.evaluation.breakdown import by_category, by_relation
-from dkge_dist.evaluation.link_prediction import (
+from dkge_dist.ask.model import Kind, OpenedModel, check_alive, labelled, lines_of_three, rows_of
+from dkge_dist.ask.ranks import (
     JointEmbedding,
     Protocol,
     Ranks,
     metrics,
     rank_by_protocol,
 )
+from dkge_dist.ask.results import Evaluation
+from dkge_dist.ask.score import TRIPLE_LINE
+from dkge_dist.ask.session import Session
+from dkge_dist.evaluation.breakdown import by_category, by_relation
 from dkge_dist.evidence.scores import Evidence
-from dkge_dist.jobs.opened import Kind, OpenedModel, check_alive, labelled, lines_of_three, rows_of
 from dkge_dist.jobs.report import ProgressCallback, Report, seconds_since
-from dkge_dist.jobs.results import Evaluation
-from dkge_dist.jobs.score import TRIPLE_LINE
-from dkge_dist.jobs.session import Session
 from dkge_dist.kernels.jit import set_threads
 from dkge_dist.kernels.triples import contains
 from dkge_dist.types import DkgeError, Split, Triples, UsageError

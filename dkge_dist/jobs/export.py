@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from dkge_dist.ask.model import OpenedModel, open_model
 from dkge_dist.graph.dictionary import Dictionary
-from dkge_dist.jobs.opened import OpenedModel, open_model
 from dkge_dist.jobs.report import Report, seconds_since
 from dkge_dist.kernels.sets import distinct
 from dkge_dist.store.export import Format, LabelledRows, TableRows, Vectors, write_vectors

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dkge_dist.ask.evidence import open_evidence
+from dkge_dist.ask.model import joint_embedding, open_embedding, open_model
 from dkge_dist.evaluation.comparison import Estimate, weighted
 from dkge_dist.evaluation.fidelity import NightTriples, measure_groups, measure_night, night_triples
 from dkge_dist.evidence.scores import Evidence
@@ -14,8 +16,6 @@ from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.topology import Topology
 from dkge_dist.graph.training_graph import TrainingGraph
-from dkge_dist.jobs.evidence import open_evidence
-from dkge_dist.jobs.opened import joint_embedding, open_embedding, open_model
 from dkge_dist.jobs.report import Report, seconds_since
 from dkge_dist.runtime import Runtime
 from dkge_dist.store.history import updated_from

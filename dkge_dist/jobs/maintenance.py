@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
+from dkge_dist.ask.results import Log
 from dkge_dist.jobs.report import ProgressCallback, Report, seconds_since
-from dkge_dist.jobs.results import Log
 from dkge_dist.store.aliases import remove_alias
 from dkge_dist.store.check import check as check_store
 from dkge_dist.store.history import clear, set_alias

@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from dkge_dist.ask.model import OpenedModel, joint_embedding
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.sources.base import Source
 from dkge_dist.jobs.drift import DriftDecision, decide
 from dkge_dist.jobs.evaluate import evaluate_splits
 from dkge_dist.jobs.fidelity import ADDED, DELETED, night_began, sampled_mrr
 from dkge_dist.jobs.ingest import ingest
-from dkge_dist.jobs.opened import OpenedModel, joint_embedding
 from dkge_dist.jobs.published import PublishedModel
 from dkge_dist.jobs.report import Report, seconds_since
 from dkge_dist.jobs.takeover import Rival

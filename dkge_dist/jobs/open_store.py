@@ -11,17 +11,17 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from dkge_dist.jobs.answer import AnswerOptions, answer, questions_of
-from dkge_dist.jobs.batches import Line, Triplets
+from dkge_dist.ask.answer import AnswerOptions, answer, questions_of
+from dkge_dist.ask.batches import Line, Triplets
+from dkge_dist.ask.model import Kind
+from dkge_dist.ask.results import Answers, Batch, Evaluation, Failure, Log, Neighbours, ScoredTriple, Vectors
+from dkge_dist.ask.score import ScoreOptions, score, triples_of
+from dkge_dist.ask.session import Session, newer_snapshot, open_session
+from dkge_dist.ask.similar import entities_of, similar
 from dkge_dist.jobs.evaluate import EvaluateOptions, evaluate
 from dkge_dist.jobs.maintenance import log
 from dkge_dist.jobs.night_report import NIGHTS, night_report
-from dkge_dist.jobs.opened import Kind
 from dkge_dist.jobs.report import PathLike, Report
-from dkge_dist.jobs.results import Answers, Batch, Evaluation, Failure, Log, Neighbours, ScoredTriple, Vectors
-from dkge_dist.jobs.score import ScoreOptions, score, triples_of
-from dkge_dist.jobs.session import Session, newer_snapshot, open_session
-from dkge_dist.jobs.similar import entities_of, similar
 from dkge_dist.runtime import LocalRuntime
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import load_table

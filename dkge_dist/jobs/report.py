@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from dkge_dist.jobs.notebook_progress import NotebookBar, notebook_display
 from dkge_dist.runtime import Monitor
-
-PathLike = str | os.PathLike[str]
-
-ProgressCallback = Callable[[float, str], None]
-"""Called with the share done (0 to 1) and a short message."""
+from dkge_dist.types import PathLike as PathLike
+from dkge_dist.types import ProgressCallback as ProgressCallback
+from dkge_dist.types import Report as Report
+from dkge_dist.types import seconds_since as seconds_since
 
 ProgressOption = ProgressCallback | bool | None
 """What a caller may say about progress: True shows a bar, in a terminal and in a notebook."""
@@ -22,15 +18,8 @@ ProgressOption = ProgressCallback | bool | None
 StopCallback = Callable[[], bool]
 """Asked after every batch; when it returns True, the job stops."""
 
-Report = dict[str, Any]
-
 FINE = 6
 """Digits of seconds that follow the change alone: in a small night they are milliseconds."""
-
-
-def seconds_since(began: float, digits: int = 3) -> float:
-    """Seconds since a moment of the monotonic clock."""
-    return round(time.monotonic() - began, digits)
 
 
 @contextmanager

@@ -13,17 +13,17 @@ from typing import Any
 
 import numpy as np
 
+from dkge_dist.ask.calibration import measure_calibration
+from dkge_dist.ask.evidence import walk_limits
+from dkge_dist.ask.model import joint_embedding
 from dkge_dist.evidence.fitting import EvidenceFitting, validation_half
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.evidence.stored import to_arrays
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.training_graph import TrainingGraph
-from dkge_dist.jobs.calibration import measure_calibration
-from dkge_dist.jobs.evidence import walk_limits
 from dkge_dist.jobs.fidelity import sampled_fidelity
 from dkge_dist.jobs.graphs import training_graph
-from dkge_dist.jobs.opened import joint_embedding
 from dkge_dist.jobs.published import PublishedModel
 from dkge_dist.jobs.report import Report, seconds_since
 from dkge_dist.jobs.takeover import Rival, compare

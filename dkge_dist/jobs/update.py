@@ -10,6 +10,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from dkge_dist.ask.calibration import kept_calibration
+from dkge_dist.ask.evidence import walk_limits
+from dkge_dist.ask.model import joint_embedding
 from dkge_dist.evaluation.fidelity import forgotten
 from dkge_dist.evaluation.validation import Validation
 from dkge_dist.evidence.counts import PathShares
@@ -21,12 +24,9 @@ from dkge_dist.evidence.walks import GraphEvidence
 from dkge_dist.graph.affected import find_affected
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.snapshot import Snapshot
-from dkge_dist.jobs.calibration import kept_calibration
 from dkge_dist.jobs.drift import baseline_after, find_drift, load_ranked
-from dkge_dist.jobs.evidence import walk_limits
 from dkge_dist.jobs.fidelity import sampled_fidelity
 from dkge_dist.jobs.graphs import training_graph
-from dkge_dist.jobs.opened import joint_embedding
 from dkge_dist.jobs.published import PublishedModel
 from dkge_dist.jobs.report import FINE, Report, seconds_since
 from dkge_dist.jobs.validation import measure_validation

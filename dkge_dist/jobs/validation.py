@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dkge_dist.ask.ranks import metrics
 from dkge_dist.evaluation.comparison import RankedTriples
-from dkge_dist.evaluation.link_prediction import metrics
 from dkge_dist.evaluation.validation import Validation, validation_hashes
 from dkge_dist.evidence.fitting import validation_half
 from dkge_dist.evidence.scores import Evidence

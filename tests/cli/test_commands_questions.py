@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dkge_dist.ask.evidence import open_evidence
+from dkge_dist.ask.model import open_model
 from dkge_dist.evidence.scores import BY_HEART
-from dkge_dist.jobs.evidence import open_evidence
-from dkge_dist.jobs.opened import open_model
 from dkge_dist.store.store import Store
 from dkge_dist.surfaces import api
 from dkge_dist.types import Split

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dkge_dist.ask.evidence import open_evidence
+from dkge_dist.ask.model import OpenedModel, open_model
+from dkge_dist.ask.ranks import JointEmbedding, rank
 from dkge_dist.cluster.errors import ShardLostError
 from dkge_dist.cluster.runtime import RayRuntime
 from dkge_dist.cluster.session import ClusterConfig
-from dkge_dist.evaluation.link_prediction import JointEmbedding, rank
-from dkge_dist.jobs.evidence import open_evidence
-from dkge_dist.jobs.opened import OpenedModel, open_model
 from dkge_dist.runtime import LocalRuntime, Monitor, Runtime
 from dkge_dist.store.models import ModelMetadata, load_arrays, publish_model, save_model
 from dkge_dist.store.store import Store

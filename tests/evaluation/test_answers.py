@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dkge_dist.evaluation.answers import KnownLists, answer, known_answers
-from dkge_dist.evaluation.link_prediction import JointEmbedding
+from dkge_dist.ask.answers import KnownLists, answer, known_answers
+from dkge_dist.ask.ranks import JointEmbedding
 from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.topology import Topology

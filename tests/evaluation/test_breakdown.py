@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dkge_dist.ask.ranks import Ranks, metrics
 from dkge_dist.evaluation.breakdown import CATEGORIES, MANY, by_category, by_relation, categories
-from dkge_dist.evaluation.link_prediction import Ranks, metrics
 from tests.strategies import RandomGraph, graphs, to_triples
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dkge_dist.evaluation.calibration import Calibration, corrupt, expected_error, fit_calibration
+from dkge_dist.ask.calibration import Calibration, corrupt, expected_error, fit_calibration
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.types import Array, DkgeError, Triples
 from tests.strategies import to_list, to_triples

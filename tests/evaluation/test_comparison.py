@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dkge_dist.ask.ranks import Ranks, metrics
 from dkge_dist.evaluation.comparison import CONFIDENCE_99, FEW, Estimate, RankedTriples, reciprocal_ranks, weighted
-from dkge_dist.evaluation.link_prediction import Ranks, metrics
 from dkge_dist.types import DkgeError
 
 values = st.lists(st.floats(0, 1), min_size=2, max_size=60).map(np.array)

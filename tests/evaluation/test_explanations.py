@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dkge_dist.evaluation.explanations import EXAMPLES, explain
+from dkge_dist.ask.explanations import EXAMPLES, explain
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.graph.dictionary import Dictionary

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from dkge_dist.ask.ranks import metrics
 from dkge_dist.evaluation import fidelity as module
 from dkge_dist.evaluation.fidelity import NightTriples, forgotten, measure_night, night_triples
-from dkge_dist.evaluation.link_prediction import metrics
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.graph.diff import Change, Diff

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dkge_dist.evaluation import link_prediction
-from dkge_dist.evaluation.link_prediction import (
+from dkge_dist.ask import ranks as link_prediction
+from dkge_dist.ask.ranks import (
     PROTOCOLS,
     JointEmbedding,
     Ranks,

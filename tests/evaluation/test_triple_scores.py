@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dkge_dist.evaluation.link_prediction import JointEmbedding
-from dkge_dist.evaluation.triple_scores import score_triples
+from dkge_dist.ask.ranks import JointEmbedding
+from dkge_dist.ask.scores import score_triples
 from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.tables.table import joint_table
 from dkge_dist.types import ROW

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dkge_dist.evaluation import link_prediction
-from dkge_dist.evaluation.link_prediction import JointEmbedding, metrics, rank
+from dkge_dist.ask import ranks as link_prediction
+from dkge_dist.ask.ranks import JointEmbedding, metrics, rank
 from dkge_dist.evaluation.validation import STREAM, Validation, bottom_k
 from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.graph.topology import Topology

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyoxigraph import Literal, RdfFormat, parse
 
+from dkge_dist.ask.batches import lines_in
+from dkge_dist.ask.model import lines_of_three
 from dkge_dist.graph.sources.base import Rejects, Source
 from dkge_dist.graph.sources.changes import ChangeSource
 from dkge_dist.graph.sources.csv import CsvSource
@@ -27,8 +29,6 @@ from dkge_dist.graph.sources.openke import OpenKeSource
 from dkge_dist.graph.sources.parquet import ParquetSource
 from dkge_dist.graph.sources.rdf import RdfXmlSource, TrigSource, TurtleSource
 from dkge_dist.graph.sources.tsv import TsvSource
-from dkge_dist.jobs.batches import lines_in
-from dkge_dist.jobs.opened import lines_of_three
 from dkge_dist.settings import load_settings
 from dkge_dist.training.checkpoints import Checkpoints
 from tests.fuzzing.inputs import (

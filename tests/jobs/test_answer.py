@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import dkge_dist
-from dkge_dist.jobs.answer import AnswerOptions, answer, questions_of
-from dkge_dist.jobs.batches import Line
-from dkge_dist.jobs.results import Answers, Failure
-from dkge_dist.jobs.session import open_session
+from dkge_dist.ask.answer import AnswerOptions, answer, questions_of
+from dkge_dist.ask.batches import Line
+from dkge_dist.ask.results import Answers, Failure
+from dkge_dist.ask.session import open_session
 from dkge_dist.runtime import LocalRuntime
 from dkge_dist.store.store import Store
 from dkge_dist.types import DkgeError, Field, UsageError

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dkge_dist
-from dkge_dist.jobs.calibration import load_calibration
+from dkge_dist.ask.calibration import load_calibration
 from dkge_dist.store.models import publish_model, save_compact
 from dkge_dist.store.store import Store
 from tests.jobs.building import ADDED, SMALL, base_triples, ingest_night, ring, write_lines

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import dkge_dist
+from dkge_dist.ask.evidence import open_evidence
+from dkge_dist.ask.model import open_embedding, open_model
+from dkge_dist.ask.ranks import PROTOCOLS, Protocol, Ranks, known_triples, metrics, rank
+from dkge_dist.ask.session import open_session
 from dkge_dist.evaluation.breakdown import by_category
-from dkge_dist.evaluation.link_prediction import PROTOCOLS, Protocol, Ranks, known_triples, metrics, rank
 from dkge_dist.jobs.evaluate import EvaluateOptions, evaluate, evaluate_splits, held_out
-from dkge_dist.jobs.evidence import open_evidence
-from dkge_dist.jobs.opened import open_embedding, open_model
-from dkge_dist.jobs.session import open_session
 from dkge_dist.runtime import LocalRuntime
 from dkge_dist.store.store import Store
 from dkge_dist.types import DkgeError, Split

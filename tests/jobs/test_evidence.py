@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 import dkge_dist
+from dkge_dist.ask import evidence as job
+from dkge_dist.ask.evidence import FEW_QUESTIONS, open_evidence, walk_limits
+from dkge_dist.ask.model import OpenedModel, joint_embedding, open_model
 from dkge_dist.evidence.fitting import EvidenceFitting
 from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.evidence.stored import to_arrays
 from dkge_dist.evidence.surroundings import triples_around
 from dkge_dist.evidence.walks import GraphEvidence, WalkLimits
-from dkge_dist.jobs import evidence as job
-from dkge_dist.jobs.evidence import FEW_QUESTIONS, open_evidence, walk_limits
 from dkge_dist.jobs.graphs import training_graph
-from dkge_dist.jobs.opened import OpenedModel, joint_embedding, open_model
 from dkge_dist.runtime import LocalRuntime
 from dkge_dist.settings import load_settings, settings_of_model
 from dkge_dist.store.storage import StoreError

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import dkge_dist
+from dkge_dist.ask.evidence_table import MEANING, evidence_table
 from dkge_dist.evidence.features import FEATURES
 from dkge_dist.evidence.stored import weights_of
-from dkge_dist.jobs.evidence_table import MEANING, evidence_table
 from dkge_dist.kernels.evidence.paths import PATH_PRIOR
 from dkge_dist.store.models import load_arrays
 from dkge_dist.store.store import Store

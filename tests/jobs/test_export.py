@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import dkge_dist
+from dkge_dist.ask.model import open_model
 from dkge_dist.jobs.export import export
-from dkge_dist.jobs.opened import open_model
 from dkge_dist.store.store import Store
 from dkge_dist.types import Field, UsageError
 from tests.jobs.building import ADDED, ingest_night, write_lines

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 import dkge_dist
+from dkge_dist.ask.evidence import open_evidence
+from dkge_dist.ask.model import open_embedding, open_model
+from dkge_dist.ask.ranks import metrics, rank
 from dkge_dist.evaluation.fidelity import measure_night, night_triples
-from dkge_dist.evaluation.link_prediction import metrics, rank
 from dkge_dist.graph.topology import Topology
 from dkge_dist.jobs import fidelity as job
-from dkge_dist.jobs.evidence import open_evidence
 from dkge_dist.jobs.fidelity import night_began
-from dkge_dist.jobs.opened import open_embedding, open_model
 from dkge_dist.runtime import LocalRuntime
 from dkge_dist.store.store import Store
 from dkge_dist.types import DkgeError, Split

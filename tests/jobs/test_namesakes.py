@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import dkge_dist
-from dkge_dist.jobs.opened import open_model, rows_of
+from dkge_dist.ask.model import open_model, rows_of
 from dkge_dist.store.store import Store
 from dkge_dist.types import DkgeError
 from tests.jobs.building import ADDED, ingest_night, write_lines

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import dkge_dist
-from dkge_dist.jobs.results import Answers, Failure
+from dkge_dist.ask.results import Answers, Failure
 from dkge_dist.types import DkgeError, Field
 from tests.jobs.building import ADDED, ingest_night
 from tests.jobs.reads import counted_reads

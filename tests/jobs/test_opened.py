@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import dkge_dist
-from dkge_dist.jobs.opened import open_embedding, open_model, rows_of
+from dkge_dist.ask.model import open_embedding, open_model, rows_of
 from dkge_dist.runtime import LocalRuntime
 from dkge_dist.store.store import Store
 from dkge_dist.types import DkgeError, Field

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 import dkge_dist
+from dkge_dist.ask.answer import AnswerOptions, answer
+from dkge_dist.ask.batches import Line
+from dkge_dist.ask.model import find_alive
+from dkge_dist.ask.score import ScoreOptions, score
+from dkge_dist.ask.session import Session, open_session
 from dkge_dist.graph.snapshot import Snapshot
-from dkge_dist.jobs.answer import AnswerOptions, answer
-from dkge_dist.jobs.batches import Line
-from dkge_dist.jobs.opened import find_alive
-from dkge_dist.jobs.score import ScoreOptions, score
-from dkge_dist.jobs.session import Session, open_session
 from dkge_dist.runtime import LocalRuntime
 from dkge_dist.store.store import Store
 from dkge_dist.types import Split

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 import dkge_dist
-from dkge_dist.evaluation.link_prediction import metrics, rank
+from dkge_dist.ask.evidence import open_evidence, walk_limits
+from dkge_dist.ask.model import open_embedding, open_model
+from dkge_dist.ask.ranks import metrics, rank
 from dkge_dist.evaluation.validation import Validation
 from dkge_dist.evidence.fit import fitting_half
 from dkge_dist.evidence.fitting import EvidenceFitting
 from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.scores import FARTHEST_SHARE, LEARNT_SHARE, Evidence
 from dkge_dist.graph.labels import Labels
-from dkge_dist.jobs.evidence import open_evidence, walk_limits
 from dkge_dist.jobs.graphs import training_graph
-from dkge_dist.jobs.opened import open_embedding, open_model
 from dkge_dist.runtime import LocalRuntime
 from dkge_dist.settings import settings_of_model
 from dkge_dist.store.models import load_arrays, publish_model

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dkge_dist.evaluation.link_prediction import Ranks
+from dkge_dist.ask.ranks import Ranks
 from dkge_dist.learning.encode import TrainedObjects
 from dkge_dist.learning.step import NotFiniteError
 from dkge_dist.online.updater import BELIEVED, Updater

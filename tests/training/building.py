@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from dkge_dist.ask.evidence import walk_limits
 from dkge_dist.evidence.fitting import EvidenceFitting
-from dkge_dist.jobs.evidence import walk_limits
 from dkge_dist.jobs.train import _job as job_of_training
 from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.runtime import LocalCommunicator, Monitor

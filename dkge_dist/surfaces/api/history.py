@@ -14,7 +14,7 @@ from dkge_dist.surfaces.api.arguments import VersionName, as_path, version_name
 from dkge_dist.types import UsageError
 
 if TYPE_CHECKING:
-    from dkge_dist.jobs.results import Log
+    from dkge_dist.ask.results import Log
 
 
 def log(store: PathLike) -> Log:

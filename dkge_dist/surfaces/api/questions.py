@@ -16,10 +16,10 @@ from dkge_dist.types import DkgeError, Field, UsageError
 if TYPE_CHECKING:
     import zarr
 
-    from dkge_dist.jobs.batches import Line, Triplets
+    from dkge_dist.ask.batches import Line, Triplets
+    from dkge_dist.ask.results import Batch, Evaluation
+    from dkge_dist.ask.session import Session
     from dkge_dist.jobs.open_store import OpenStore
-    from dkge_dist.jobs.results import Batch, Evaluation
-    from dkge_dist.jobs.session import Session
 
 
 def evaluate(
@@ -46,8 +46,8 @@ def evaluate(
     too. `relations` and `categories` add tables, `ranks` those of every triple. With `shards` the entities lie in so
     many Ray actors, which count by themselves.
     """
+    from dkge_dist.ask.session import open_session
     from dkge_dist.jobs import evaluate as job
-    from dkge_dist.jobs.session import open_session
 
     began = time.monotonic()
     runtime = choose_runtime(ClusterOptions(shards, 1, address, wait_seconds))
@@ -107,7 +107,7 @@ def answer(
     relation, tail), or a file of such lines with tabs between; one that cannot be answered is told in its place. With
     `shards` the entities lie in so many Ray actors. `open` answers many questions faster.
     """
-    from dkge_dist.jobs import answer as job
+    from dkge_dist.ask import answer as job
 
     lines = job.questions_of(head, relation, tail, batch)
     options = job.AnswerOptions(top, new_only, why, evidence)
@@ -136,7 +136,7 @@ def score(
     relation, as calibrated on validation triples, and one half at `threshold`. `ranks=False` saves a pass over all
     entities.
     """
-    from dkge_dist.jobs import score as job
+    from dkge_dist.ask import score as job
 
     lines = job.triples_of(head, relation, tail, batch)
     options = job.ScoreOptions(evidence, ranks)
@@ -159,7 +159,7 @@ def similar(
 
     Exact; the score is minus the L1 distance, higher is better.
     """
-    from dkge_dist.jobs import similar as job
+    from dkge_dist.ask import similar as job
 
     lines = job.entities_of(entity, batch)
     cluster = ClusterOptions(shards, 1, address, wait_seconds)
@@ -175,9 +175,9 @@ def _ask(
     is_single: bool,
 ) -> Report:
     """Open a store for one question, or for one batch of them. A single one that cannot be answered is an error."""
-    from dkge_dist.jobs.evidence import FEW_QUESTIONS
-    from dkge_dist.jobs.results import Failure
-    from dkge_dist.jobs.session import open_session
+    from dkge_dist.ask.evidence import FEW_QUESTIONS
+    from dkge_dist.ask.results import Failure
+    from dkge_dist.ask.session import open_session
 
     began = time.monotonic()
     with open_session(
@@ -209,7 +209,7 @@ def evidence_table(
     `links` are the `top` relations that join the same pairs, `paths` the two-step paths that do; `weights` are those of
     every feature by side. Read from what the version keeps, without the graph.
     """
-    from dkge_dist.jobs import evidence_table as job
+    from dkge_dist.ask import evidence_table as job
 
     if top < 1:
         raise UsageError(f"--top {top}: at least one of each kind")

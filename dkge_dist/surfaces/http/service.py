@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from dkge_dist.evaluation.triple_scores import score_triples
+from dkge_dist.ask.answer import AnswerOptions, answer
+from dkge_dist.ask.batches import ANY, Line
+from dkge_dist.ask.model import Kind, find_alive
+from dkge_dist.ask.results import Answers, Batch, Failure, Neighbours, Result, ScoredTriple
+from dkge_dist.ask.score import ScoreOptions, score
+from dkge_dist.ask.scores import score_triples
+from dkge_dist.ask.session import Session
+from dkge_dist.ask.similar import entities_of, similar
 from dkge_dist.evidence.questions import Questions
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.labels import Labels
-from dkge_dist.jobs.answer import AnswerOptions, answer
-from dkge_dist.jobs.batches import ANY, Line
 from dkge_dist.jobs.maintenance import describe_version
-from dkge_dist.jobs.opened import Kind, find_alive
-from dkge_dist.jobs.results import Answers, Batch, Failure, Neighbours, Result, ScoredTriple
-from dkge_dist.jobs.score import ScoreOptions, score
-from dkge_dist.jobs.session import Session
-from dkge_dist.jobs.similar import entities_of, similar
 from dkge_dist.store.storage import StoreError
 from dkge_dist.surfaces.http import schemas
 from dkge_dist.surfaces.http.versions import ServedVersion, Versions

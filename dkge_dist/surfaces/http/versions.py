@@ -16,9 +16,9 @@ from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from pathlib import Path
 
-from dkge_dist.jobs.evidence import FEW_QUESTIONS
-from dkge_dist.jobs.opened import Kind
-from dkge_dist.jobs.session import Session, newer_snapshot, open_session
+from dkge_dist.ask.evidence import FEW_QUESTIONS
+from dkge_dist.ask.model import Kind
+from dkge_dist.ask.session import Session, newer_snapshot, open_session
 from dkge_dist.runtime import LocalRuntime
 from dkge_dist.store.manifest import DisplayNamesEntry, ModelManifest
 from dkge_dist.store.store import Store

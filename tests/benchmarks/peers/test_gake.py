@@ -8,7 +8,7 @@ import torch
 
 from benchmarks.peers.gake import Contexts, Gake, Subjects
 from benchmarks.peers.ranking import filters_of, rank_scores
-from dkge_dist.evaluation.link_prediction import metrics
+from dkge_dist.ask.ranks import metrics
 from dkge_dist.types import ROW
 from tests.benchmarks.peers.graphs import graph_with, teams, triples_of
 

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.peers.putranse import PuTransE, Ranges, Space, Walks
 from benchmarks.peers.ranking import filters_of, measure_held_out, rank_scores
-from dkge_dist.evaluation.link_prediction import metrics
+from dkge_dist.ask.ranks import metrics
 from dkge_dist.kernels.triples import canonical, contains
 from dkge_dist.types import ROW, Triples
 from tests.benchmarks.peers.graphs import graph_with, teams, triples_of

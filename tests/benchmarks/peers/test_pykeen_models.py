@@ -11,7 +11,7 @@ import torch
 
 from benchmarks.peers.pykeen_models import DISTANCES, GRIDS, PykeenPeer
 from benchmarks.peers.ranking import filters_of, rank_scores
-from dkge_dist.evaluation.link_prediction import metrics
+from dkge_dist.ask.ranks import metrics
 from dkge_dist.types import DkgeError
 from tests.benchmarks.peers.graphs import graph_with, teams
 

@@ -14,8 +14,8 @@ from benchmarks.peers.ranking import (
     rank_scores,
     validation_hits,
 )
+from dkge_dist.ask.ranks import JointEmbedding, rank_by_protocol
 from dkge_dist.evaluation.fidelity import NightTriples, Replaced
-from dkge_dist.evaluation.link_prediction import JointEmbedding, rank_by_protocol
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.tables.shard import Shard
 from dkge_dist.tables.table import LocalTable

@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dkge_dist.graph.dictionary import Named
-from dkge_dist.jobs.report import Report
-from dkge_dist.types import Array, UsageError
+from dkge_dist.types import Array, Report, UsageError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from dkge_dist.jobs.batches import AT_ONCE, Line, lines_in
-from dkge_dist.jobs.opened import find_alive
-from dkge_dist.jobs.report import PathLike, seconds_since
-from dkge_dist.jobs.results import Batch, Failure, Neighbour, Neighbours, Origin, Result
-from dkge_dist.jobs.session import Session
-from dkge_dist.types import UsageError
+from dkge_dist.ask.batches import AT_ONCE, Line, lines_in
+from dkge_dist.ask.model import find_alive
+from dkge_dist.ask.results import Batch, Failure, Neighbour, Neighbours, Origin, Result
+from dkge_dist.ask.session import Session
+from dkge_dist.types import PathLike, UsageError, seconds_since
 
 
 def entities_of(entity: str | None, batch: PathLike | Iterable[str] | None) -> list[Line]:

@@ -9,20 +9,19 @@ import time
 
 import numpy as np
 
+from dkge_dist.ask.model import labelled, rows_of
 from dkge_dist.evidence.counts import PathShares, RelationCounts
 from dkge_dist.evidence.features import FEATURES
 from dkge_dist.evidence.scores import SELF_WEIGHT
 from dkge_dist.evidence.stored import counts_of, paths_of, weights_of
 from dkge_dist.evidence.weights import EvidenceWeights
 from dkge_dist.graph.dictionary import Dictionary
-from dkge_dist.jobs.opened import labelled, rows_of
-from dkge_dist.jobs.report import Report, seconds_since
 from dkge_dist.kernels.evidence.counts import SAME, split_joint_codes
 from dkge_dist.kernels.evidence.lists import LINK_PRIOR
 from dkge_dist.kernels.evidence.paths import PATH_PRIOR, split_path_codes
 from dkge_dist.store.models import load_arrays
 from dkge_dist.store.store import Store
-from dkge_dist.types import Array, DkgeError
+from dkge_dist.types import Array, DkgeError, Report, seconds_since
 
 MEANING = {
     "evidence": "the candidate has any evidence at all",

@@ -13,7 +13,7 @@ from dkge_dist.kernels.sets import distinct
 from dkge_dist.types import ROW, DkgeError, Split, Triples
 
 if TYPE_CHECKING:
-    from dkge_dist.jobs.opened import OpenedModel
+    from dkge_dist.ask.model import OpenedModel
 
 SUGGESTIONS = 5
 SHOWN = 8

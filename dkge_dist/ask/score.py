@@ -8,18 +8,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dkge_dist.evaluation.calibration import Calibration
-from dkge_dist.evaluation.link_prediction import Ranks, find_evidence, rank_filtered
-from dkge_dist.evaluation.triple_scores import score_triples
+from dkge_dist.ask.batches import ANY, AT_ONCE, Line, Triplets, lines_in, resolve
+from dkge_dist.ask.calibration import Calibration
+from dkge_dist.ask.ranks import Ranks, find_evidence, rank_filtered
+from dkge_dist.ask.results import Batch, Origin, Result, ScoredTriple
+from dkge_dist.ask.scores import score_triples
+from dkge_dist.ask.session import Session
 from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.scores import Evidence
-from dkge_dist.jobs.batches import ANY, AT_ONCE, Line, Triplets, lines_in, resolve
-from dkge_dist.jobs.report import Report, seconds_since
-from dkge_dist.jobs.results import Batch, Origin, Result, ScoredTriple
-from dkge_dist.jobs.session import Session
 from dkge_dist.kernels.ranks import FilteredCandidates
 from dkge_dist.kernels.sets import distinct
-from dkge_dist.types import OFFSET, ROW, Array, Triples, UsageError
+from dkge_dist.types import OFFSET, ROW, Array, Report, Triples, UsageError, seconds_since
 
 TRIPLE_LINE = "`head<TAB>relation<TAB>tail`"
 

@@ -9,18 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from dkge_dist.evaluation.answers import Answers as FoundAnswers
-from dkge_dist.evaluation.answers import answer as best_answers
-from dkge_dist.evaluation.explanations import explain
-from dkge_dist.evaluation.triple_scores import score_triples
+from dkge_dist.ask.answers import Answers as FoundAnswers
+from dkge_dist.ask.answers import answer as best_answers
+from dkge_dist.ask.batches import ANY, AT_ONCE, Line, Triplets, lines_in, resolve
+from dkge_dist.ask.explanations import explain
+from dkge_dist.ask.results import Answer, Answers, Batch, Origin, Result
+from dkge_dist.ask.scores import score_triples
+from dkge_dist.ask.session import Deletion, Session
 from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.graph.dictionary import Named
-from dkge_dist.jobs.batches import ANY, AT_ONCE, Line, Triplets, lines_in, resolve
-from dkge_dist.jobs.report import seconds_since
-from dkge_dist.jobs.results import Answer, Answers, Batch, Origin, Result
-from dkge_dist.jobs.session import Deletion, Session
-from dkge_dist.types import ROW, Array, Triples, UsageError
+from dkge_dist.types import ROW, Array, Triples, UsageError, seconds_since
 
 QUESTION_LINE = "`head<TAB>relation<TAB>?`, `?<TAB>relation<TAB>tail` or `head<TAB>?<TAB>tail`"
 HOW_TO_ASK = "ask with HEAD and RELATION, with RELATION and --tail, with HEAD ? TAIL, or with --batch FILE"

@@ -9,18 +9,17 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from dkge_dist.evaluation.link_prediction import JointEmbedding
+from dkge_dist.ask.lookup import row_named
+from dkge_dist.ask.ranks import JointEmbedding
 from dkge_dist.files import read_regular
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.labels import Labels
 from dkge_dist.graph.snapshot import Snapshot
-from dkge_dist.jobs.namesakes import row_named
-from dkge_dist.jobs.report import Report
 from dkge_dist.runtime import Runtime
 from dkge_dist.store.manifest import ModelManifest
 from dkge_dist.store.store import Store
 from dkge_dist.tables.table import Tables
-from dkge_dist.types import ROW, Array, DkgeError, Field, UsageError
+from dkge_dist.types import ROW, Array, DkgeError, Field, Report, UsageError
 
 SUGGESTED_FOR = 3
 """Unknown labels of a batch that near ones are looked for: every time all labels are compared."""

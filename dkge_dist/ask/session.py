@@ -14,15 +14,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dkge_dist.evaluation.answers import KnownLists, known_answers
-from dkge_dist.evaluation.calibration import Calibration
-from dkge_dist.evaluation.link_prediction import JointEmbedding
+from dkge_dist.ask.answers import KnownLists, known_answers
+from dkge_dist.ask.calibration import Calibration, load_calibration
+from dkge_dist.ask.evidence import open_evidence
+from dkge_dist.ask.model import OpenedModel, open_embedding, open_model
+from dkge_dist.ask.ranks import JointEmbedding
 from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.graph.topology import Topology
-from dkge_dist.jobs.calibration import load_calibration
-from dkge_dist.jobs.evidence import open_evidence
-from dkge_dist.jobs.opened import OpenedModel, open_embedding, open_model
 from dkge_dist.kernels.triples import canonical, contains
 from dkge_dist.runtime import Runtime
 from dkge_dist.store.manifest import SnapshotManifest

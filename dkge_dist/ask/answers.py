@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dkge_dist.evaluation.link_prediction import JointEmbedding
+from dkge_dist.ask.ranks import JointEmbedding
 from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.scores import Evidence, ScoredCandidates, combined_score
 from dkge_dist.evidence.weights import NOWHERE

@@ -13,10 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dkge_dist.jobs.opened import OpenedModel, find_alive, lines_of
-from dkge_dist.jobs.report import PathLike
-from dkge_dist.jobs.results import Failure
-from dkge_dist.types import ROW, Array, UsageError
+from dkge_dist.ask.model import OpenedModel, find_alive, lines_of
+from dkge_dist.ask.results import Failure
+from dkge_dist.types import ROW, Array, PathLike, UsageError
 
 ANY = "?"
 """Stands for what is asked, as None does."""

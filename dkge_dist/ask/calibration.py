@@ -2,7 +2,8 @@
 
 The probability answers this: of a true triple and one that was made of it by replacing an end with another end of the
 same relation, which is this? Few parameters, shrunk to those of all relations where a relation has few triples. A
-higher score never gives a lower probability.
+higher score never gives a lower probability. Fitted when a model is trained, kept with its ranks of validation triples,
+and by its updates: nights do not fit it anew, as they do not fit the weights of evidence.
 """
 
 from __future__ import annotations
@@ -12,7 +13,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dkge_dist.kernels.triples import contains
+from dkge_dist.ask.ranks import JointEmbedding
+from dkge_dist.ask.scores import score_triples
+from dkge_dist.evidence.fitting import validation_half
+from dkge_dist.evidence.scores import Evidence
+from dkge_dist.graph.training_graph import TrainingGraph
+from dkge_dist.kernels.triples import canonical, contains
+from dkge_dist.store.manifest import ModelEntry
+from dkge_dist.store.models import load_arrays
+from dkge_dist.store.store import Store
 from dkge_dist.types import ROW, Array, DkgeError, Triples
 
 DRAWS = 10
@@ -21,6 +30,13 @@ SLOPE_PRIOR, OFFSET_PRIOR = 4.0, 0.5
 """Penalties of what the slope (its logarithm) and the offset of a relation differ by from those of all."""
 COMMON_PRIOR = 0.1
 ITERATIONS = 300
+FITTED_ON = 3000
+"""Validation triples that it is fitted on at most: it has few parameters."""
+CALIBRATION_STREAM = 15
+"""Of random numbers, apart from the other streams of a seed."""
+
+PREFIX = "calibration"
+WAYS = (f"{PREFIX}.vectors", f"{PREFIX}.with_evidence")
 
 
 @dataclass(frozen=True)
@@ -152,3 +168,41 @@ def expected_error(probability: Array, is_true: Array, bins: int = 10) -> float:
     at = np.minimum((probability * bins).astype(int), bins - 1)
     gap = np.bincount(at, probability - is_true, bins)
     return float(np.abs(gap).sum() / probability.shape[0])
+
+
+def measure_calibration(
+    graph: TrainingGraph, embedding: JointEmbedding, evidence: Evidence | None, seed: int
+) -> dict[str, Array]:
+    """Fitted on validation triples (those that θ is not fitted on) against corrupted ones, with and without evidence.
+
+    As arrays by name; none where there are no validation triples.
+    """
+    triples = validation_half(graph) if evidence is not None else graph.valid
+    if not triples.count:
+        return {}
+    rng = np.random.default_rng([seed, CALIBRATION_STREAM])
+    if triples.count > FITTED_ON:
+        triples = triples.take(np.sort(rng.choice(triples.count, FITTED_ON, replace=False)))
+    known = canonical(Triples.concat([graph.train, graph.valid]))
+    corrupted, _ = corrupt(triples, graph.train, known, rng)
+    arrays: dict[str, Array] = {}
+    for name, by in zip(WAYS, (None, evidence), strict=True):
+        if name == WAYS[1] and by is None:
+            continue
+        scores = (score_triples(embedding, some, by) for some in (triples, corrupted))
+        fitted = fit_calibration(triples.relation, next(scores), corrupted.relation, next(scores), graph.relation_rows)
+        arrays |= fitted.to_arrays(name) if fitted is not None else {}
+    return arrays
+
+
+def load_calibration(store: Store, model: ModelEntry) -> tuple[Calibration | None, Calibration | None]:
+    """That of scores by vectors alone, and that of scores with evidence; None where there is none."""
+    arrays = load_arrays(store, model.validation) if model.validation is not None else {}
+    by_vectors, with_evidence = (Calibration.from_arrays(arrays, name) for name in WAYS)
+    return by_vectors, with_evidence
+
+
+def kept_calibration(store: Store, parent: ModelEntry) -> dict[str, Array]:
+    """What an update of a model keeps of its calibration."""
+    arrays = load_arrays(store, parent.validation) if parent.validation is not None else {}
+    return {name: array for name, array in arrays.items() if name.startswith(f"{PREFIX}.")}

@@ -15,7 +15,7 @@ from dkge_dist.store.models import load_arrays
 from dkge_dist.types import DkgeError, Split
 
 if TYPE_CHECKING:
-    from dkge_dist.jobs.opened import OpenedModel
+    from dkge_dist.ask.model import OpenedModel
 
 
 def walk_limits(settings: Settings) -> WalkLimits:

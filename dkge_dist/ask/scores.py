@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dkge_dist.evaluation.link_prediction import JointEmbedding
+from dkge_dist.ask.ranks import JointEmbedding
 from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.scores import Evidence, combined_score
 from dkge_dist.kernels.ranks import distances_between
