@@ -17,15 +17,15 @@ from benchmarks.processes import measured_command
 from benchmarks.published import add_source, published_store
 from benchmarks.report import options, publish
 from dkge_dist.jobs.graphs import training_graph
-from dkge_dist.learning.machine import use_machine
-from dkge_dist.learning.prefetch import PreparedBatch
+from dkge_dist.learn.learner import Rates
+from dkge_dist.learn.machine import use_machine
+from dkge_dist.learn.prefetch import PreparedBatch
+from dkge_dist.learn.trainer import Trainer
+from dkge_dist.learn.worker import TrainJob, build_trainer, random_start
 from dkge_dist.runtime import LocalCommunicator, Monitor
 from dkge_dist.settings import load_settings
 from dkge_dist.store.store import Store
 from dkge_dist.tables.table import LocalTable, Tables
-from dkge_dist.training.learner import Rates
-from dkge_dist.training.trainer import Trainer
-from dkge_dist.training.worker import TrainJob, build_trainer, random_start
 
 BATCH = 4000
 ROUNDS = 5

@@ -34,18 +34,18 @@ from benchmarks.published import SOURCE
 from benchmarks.report import median_seconds, options, publish
 from dkge_dist.kernels.jit import set_threads, threads
 from dkge_dist.kernels.ragged import RaggedBatch
-from dkge_dist.learning.batches import Batch
-from dkge_dist.learning.contexts import ObjectBatch
-from dkge_dist.learning.encode import encode
-from dkge_dist.learning.machine import use_machine
-from dkge_dist.learning.step import batch_loss
+from dkge_dist.learn.batches import Batch
+from dkge_dist.learn.contexts import ObjectBatch
+from dkge_dist.learn.encode import encode
+from dkge_dist.learn.machine import use_machine
+from dkge_dist.learn.step import batch_loss
+from dkge_dist.learn.worker import TrainJob, build_trainer
 from dkge_dist.model.products import by_bfloat16
 from dkge_dist.runtime import LocalCommunicator, Monitor
 from dkge_dist.settings import Settings
 from dkge_dist.store.store import Store
 from dkge_dist.tables.shard import Optimizer
 from dkge_dist.tables.table import LocalTable
-from dkge_dist.training.worker import TrainJob, build_trainer
 from dkge_dist.types import DkgeError, Split, UsageError
 
 SIZES = (500, 4000)

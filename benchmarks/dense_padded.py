@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from dkge_dist.kernels.contexts import Contexts, build_contexts
-from dkge_dist.learning.batches import Batch, BatchMaker
-from dkge_dist.learning.contexts import EntityContexts, ObjectBatch, RelationContexts
+from dkge_dist.learn.batches import Batch, BatchMaker
+from dkge_dist.learn.contexts import EntityContexts, ObjectBatch, RelationContexts
 from dkge_dist.model.dkge import Dkge, Encoder
 from dkge_dist.tables.table import LocalTable
 from dkge_dist.types import OFFSET, Array, Field

@@ -121,9 +121,9 @@ class CurrentEpochs:
 
     def run(self, tables: Any) -> Trained:
         """One training."""
-        from dkge_dist.learning.machine import use_machine
+        from dkge_dist.learn.machine import use_machine
+        from dkge_dist.learn.worker import TrainJob, build_trainer
         from dkge_dist.runtime import LocalCommunicator, Monitor
-        from dkge_dist.training.worker import TrainJob, build_trainer
 
         device = use_machine(self.settings.threads, self.settings.device)
         batches, monitor = Batches(), Monitor()

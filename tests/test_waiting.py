@@ -23,7 +23,7 @@ def processor_time():
         time.sleep(0.004)
     return time.process_time() - began
 before = processor_time()
-from dkge_dist.learning.machine import use_machine
+from dkge_dist.learn.machine import use_machine
 use_machine(0, "cpu")
 use_machine(0, "cpu")
 parked = [thread.name for thread in threading.enumerate()].count("dkge-parked")

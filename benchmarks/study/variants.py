@@ -22,9 +22,9 @@ from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.jit import as_readonly
 from dkge_dist.kernels.ragged import RaggedBatch
 from dkge_dist.kernels.triples import group
-from dkge_dist.learning.batches import Batch, BatchMaker, NegativeSampling
-from dkge_dist.learning.contexts import EntityContexts, ObjectBatch, RelationContexts
-from dkge_dist.learning.encode import features_of
+from dkge_dist.learn.batches import Batch, BatchMaker, NegativeSampling
+from dkge_dist.learn.contexts import EntityContexts, ObjectBatch, RelationContexts
+from dkge_dist.learn.encode import features_of
 from dkge_dist.model.dkge import Dkge, Encoder
 from dkge_dist.settings import Settings
 from dkge_dist.types import OFFSET, ROW, Array, Triples

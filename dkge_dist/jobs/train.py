@@ -28,7 +28,10 @@ from dkge_dist.jobs.published import PublishedModel
 from dkge_dist.jobs.report import Report, seconds_since
 from dkge_dist.jobs.takeover import Rival, compare
 from dkge_dist.jobs.validation import measure_validation
-from dkge_dist.learning.batches import EvidenceOffsets
+from dkge_dist.learn.batches import EvidenceOffsets
+from dkge_dist.learn.checkpoints import Checkpoints
+from dkge_dist.learn.progress import TrainProgress
+from dkge_dist.learn.worker import TrainJob, TrainResult, random_start, train_spec
 from dkge_dist.runtime import Monitor, Runtime
 from dkge_dist.settings import OF_THE_MACHINE, Settings
 from dkge_dist.store.manifest import ModelManifest, SnapshotManifest
@@ -38,9 +41,6 @@ from dkge_dist.store.tables import block_rows
 from dkge_dist.tables.checkpoint import CheckpointFolder
 from dkge_dist.tables.initializer import StoredTables, TableStart
 from dkge_dist.tables.table import Tables
-from dkge_dist.training.checkpoints import Checkpoints
-from dkge_dist.training.progress import TrainProgress
-from dkge_dist.training.worker import TrainJob, TrainResult, random_start, train_spec
 from dkge_dist.types import Array, DkgeError, UsageError
 
 VOLATILE = {"threads", "device", *OF_THE_MACHINE}

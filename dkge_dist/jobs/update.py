@@ -31,14 +31,14 @@ from dkge_dist.jobs.published import PublishedModel
 from dkge_dist.jobs.report import FINE, Report, seconds_since
 from dkge_dist.jobs.validation import measure_validation
 from dkge_dist.kernels.sets import distinct
-from dkge_dist.learning.batches import BatchMaker, NegativeSampling
-from dkge_dist.learning.contexts import EntityContexts, RelationContexts
-from dkge_dist.learning.machine import use_machine
-from dkge_dist.learning.step import Loss
+from dkge_dist.learn.batches import BatchMaker, NegativeSampling
+from dkge_dist.learn.contexts import EntityContexts, RelationContexts
+from dkge_dist.learn.frozen import OnlineObjects
+from dkge_dist.learn.machine import use_machine
+from dkge_dist.learn.plan import RelationIndex, UpdatePlan, plan_update
+from dkge_dist.learn.step import Loss
+from dkge_dist.learn.updater import Updater, UpdateResult
 from dkge_dist.model.dkge import Dkge
-from dkge_dist.online.encoder import OnlineObjects
-from dkge_dist.online.plan import RelationIndex, UpdatePlan, plan_update
-from dkge_dist.online.updater import Updater, UpdateResult
 from dkge_dist.runtime import LocalCommunicator, Monitor, Runtime
 from dkge_dist.settings import Settings
 from dkge_dist.store.manifest import ModelManifest, SnapshotManifest

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dkge_dist.learn.progress import StoppedError
 from dkge_dist.store.manifest import ModelEntry
 from dkge_dist.store.models import load_arrays
 from dkge_dist.store.store import Store
 from dkge_dist.surfaces import api
-from dkge_dist.training.progress import StoppedError
 from dkge_dist.types import DkgeError
 from tests.cli.running import Ended, dkge
 from tests.graphs import assert_sound, head, movies, write_tsv

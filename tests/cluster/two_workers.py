@@ -20,17 +20,17 @@ from dkge_dist.cluster.communicator import RayCommunicator
 from dkge_dist.cluster.replicated import ReplicatedTable
 from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.contexts import Sampling
-from dkge_dist.learning.batches import BatchMaker, NegativeSampling
-from dkge_dist.learning.contexts import EntityContexts, Form, RelationContexts
-from dkge_dist.learning.prefetch import PreparedBatch
-from dkge_dist.learning.step import Loss
+from dkge_dist.learn.batches import BatchMaker, NegativeSampling
+from dkge_dist.learn.contexts import EntityContexts, Form, RelationContexts
+from dkge_dist.learn.learner import Learner, Rates
+from dkge_dist.learn.prefetch import PreparedBatch
+from dkge_dist.learn.step import Loss
+from dkge_dist.learn.worker import TrainJob, build_trainer
 from dkge_dist.model.dkge import Dkge
 from dkge_dist.settings import load_settings
 from dkge_dist.tables.initializer import RowInitializer
 from dkge_dist.tables.shard import Optimizer, Shard
 from dkge_dist.tables.table import LocalTable, Tables
-from dkge_dist.training.learner import Learner, Rates
-from dkge_dist.training.worker import TrainJob, build_trainer
 from dkge_dist.types import TRAINED, Field
 from tests.graphs import Chain, dense
 from tests.strategies import digests

@@ -20,7 +20,7 @@ from dkge_dist.kernels.jit import set_threads, threads
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.types import ROW, Array
 from tests.evidence.building import every_pair, every_question, evidence_of, limits, questions_of
-from tests.online.building import diff_between
+from tests.learn.nights import diff_between
 from tests.reference import Triple
 from tests.reference_evidence import SlowEvidence, reversed_graph
 from tests.strategies import Evolution, RandomGraph, digests, evolutions, related_graphs, to_triples

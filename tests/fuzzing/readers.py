@@ -29,8 +29,8 @@ from dkge_dist.graph.sources.openke import OpenKeSource
 from dkge_dist.graph.sources.parquet import ParquetSource
 from dkge_dist.graph.sources.rdf import RdfXmlSource, TrigSource, TurtleSource
 from dkge_dist.graph.sources.tsv import TsvSource
+from dkge_dist.learn.checkpoints import Checkpoints
 from dkge_dist.settings import load_settings
-from dkge_dist.training.checkpoints import Checkpoints
 from tests.fuzzing.inputs import (
     CHANGES,
     CSV,

@@ -9,8 +9,8 @@ import torch
 
 import dkge_dist
 from dkge_dist.jobs.graphs import training_graph
-from dkge_dist.learning.contexts import EntityContexts, RelationContexts
-from dkge_dist.learning.encode import TrainedObjects
+from dkge_dist.learn.contexts import EntityContexts, RelationContexts
+from dkge_dist.learn.encode import TrainedObjects
 from dkge_dist.model.dkge import Dkge
 from dkge_dist.settings import settings_of_model
 from dkge_dist.store.store import Store

@@ -10,7 +10,7 @@ import pytest
 
 import dkge_dist
 from dkge_dist.jobs import update as job
-from dkge_dist.online.plan import ObjectPlan, UpdatePlan
+from dkge_dist.learn.plan import ObjectPlan, UpdatePlan
 from dkge_dist.types import Array
 from tests.models import vectors_of
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dkge_dist.learn.progress import StoppedError
 from dkge_dist.store.store import Store
 from dkge_dist.surfaces import api
-from dkge_dist.training.progress import StoppedError
 from dkge_dist.types import TRAINED, DkgeError, Split, UsageError
 from tests.graphs import assert_sound, head, movies, write_tsv
 from tests.jobs.building import assert_joint_is_fresh

@@ -14,9 +14,9 @@ import pytest
 
 import dkge_dist
 from dkge_dist.jobs.report import Report
-from dkge_dist.learning.batches import BatchMaker
-from dkge_dist.learning.prefetch import PreparedBatch
-from dkge_dist.learning.step import Step
+from dkge_dist.learn.batches import BatchMaker
+from dkge_dist.learn.prefetch import PreparedBatch
+from dkge_dist.learn.step import Step
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import load_delta
 from dkge_dist.types import Split

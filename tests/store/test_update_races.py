@@ -55,7 +55,7 @@ import json, os, sys, time
 from pathlib import Path
 from dkge_dist.surfaces.cli.main import main
 import dkge_dist.store.ingest as ingesting
-from dkge_dist.online.updater import Updater
+from dkge_dist.learn.updater import Updater
 folder, store, night, step = Path(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4]
 
 def together(function, me):

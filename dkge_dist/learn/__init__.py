@@ -1,0 +1,1 @@
+"""Learning, from scratch or a night: the plan, batches, the step, the loop over them, checkpoints, where it runs."""

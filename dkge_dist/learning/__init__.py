@@ -1,1 +1,0 @@
-"""What learning from scratch and online share: contexts, batches, prefetch, encoding, the step, early stopping."""

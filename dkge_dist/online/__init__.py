@@ -1,1 +1,0 @@
-"""Learning online: what a night changed, and nothing else."""

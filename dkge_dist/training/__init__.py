@@ -1,1 +1,0 @@
-"""Learning from scratch: the trainer, its checkpoints."""
