@@ -114,10 +114,8 @@ def folded(names: Labels) -> Labels:
     wide = np.flatnonzero(any_byte(names.data, names.start, names.stop, FIRST_WIDE, 255))
     if not wide.shape[0]:
         return Labels(data, names.start, names.stop)
-    others = _folded_wide(Labels(data, names.start[wide], names.stop[wide]))
-    start, stop = names.start.copy(), names.stop.copy()
-    start[wide], stop[wide] = others.start + data.shape[0], others.stop + data.shape[0]
-    return Labels(np.concatenate([data, others.data]), start, stop)
+    lower = Labels(data, names.start, names.stop)
+    return lower.replaced(wide, _folded_wide(lower.take(wide)))
 
 
 def _folded_wide(names: Labels) -> Labels:

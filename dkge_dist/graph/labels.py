@@ -32,6 +32,12 @@ class Labels:
         """The labels at `where` (indices, mask or slice), over the same bytes."""
         return Labels(self.data, self.start[where], self.stop[where])
 
+    def replaced(self, where: Array, others: Labels) -> Labels:
+        """The labels with `others` in the places `where`."""
+        start, stop = self.start.astype(OFFSET), self.stop.astype(OFFSET)
+        start[where], stop[where] = others.start + self.data.shape[0], others.stop + self.data.shape[0]
+        return Labels(np.concatenate([self.data, others.data]), start, stop)
+
     def compacted(self) -> Labels:
         """The same labels one after the other in bytes of their own: nothing else is kept in memory by them."""
         # Here, because it loads numba, which takes half a second that a source that is refused need not wait for.

@@ -15,20 +15,15 @@ from pyoxigraph import Literal, RdfFormat, parse
 
 from dkge_dist.ask.batches import lines_in
 from dkge_dist.ask.model import lines_of_three
-from dkge_dist.graph.sources.base import Rejects, Source
-from dkge_dist.graph.sources.changes import ChangeSource
-from dkge_dist.graph.sources.csv import CsvSource
+from dkge_dist.graph.sources.arrow import ParquetSource
+from dkge_dist.graph.sources.base import Rejects, Source, SourceOptions
 from dkge_dist.graph.sources.debian import DebianSource
+from dkge_dist.graph.sources.delimited import ChangeSource, CsvSource, LabelFileSource, TsvSource
 from dkge_dist.graph.sources.detect import open_source
 from dkge_dist.graph.sources.imdb import ImdbSource
-from dkge_dist.graph.sources.jsonl import JsonLinesSource
-from dkge_dist.graph.sources.label_file import LabelFileSource
-from dkge_dist.graph.sources.memory import open_object
-from dkge_dist.graph.sources.ntriples import NQuadsSource, NTriplesSource
 from dkge_dist.graph.sources.openke import OpenKeSource
-from dkge_dist.graph.sources.parquet import ParquetSource
-from dkge_dist.graph.sources.rdf import RdfXmlSource, TrigSource, TurtleSource
-from dkge_dist.graph.sources.tsv import TsvSource
+from dkge_dist.graph.sources.rdf import NQuadsSource, NTriplesSource, RdfXmlSource, TrigSource, TurtleSource
+from dkge_dist.graph.sources.rows import JsonLinesSource, open_object
 from dkge_dist.learn.checkpoints import Checkpoints
 from dkge_dist.settings import load_settings
 from tests.fuzzing.inputs import (
@@ -132,7 +127,7 @@ def case_imdb(rng: Rng, folder: Path) -> None:
     write_dump(folder, small_dump())
     path = sorted(folder.iterdir())[int(rng.integers(5))]
     written(path, mutated(rng, path.read_bytes()))
-    labelled(ImdbSource(folder, key="name" if rng.random() < 0.5 else "id"))
+    labelled(ImdbSource(folder, SourceOptions(key="name" if rng.random() < 0.5 else "id")))
 
 
 def case_parquet(rng: Rng, folder: Path) -> None:

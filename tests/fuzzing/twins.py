@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 
-from dkge_dist.graph.sources.columns import layout_of
+from dkge_dist.graph.sources.columns import first_record, layout_of
 from dkge_dist.graph.sources.files import START_BYTES
 from dkge_dist.graph.sources.openke import BLANKS
-from dkge_dist.graph.sources.sniff import first_record
 from dkge_dist.kernels.text import MAX_DECIMAL_DIGITS
 from tests.fuzzing.mutation import Triple
 from tests.reference import quoted_records
@@ -88,7 +87,7 @@ def slow_csv(data: bytes) -> list[Triple] | None:
         text = data.removeprefix(b"\xef\xbb\xbf").decode("utf-8")
     except UnicodeDecodeError:
         return None
-    delimiter, first = first_record(data[:START_BYTES])
+    delimiter, first = first_record(data[:START_BYTES].removeprefix(b"\xef\xbb\xbf"))
     layout = layout_of(first, None, "x")
     records = quoted_records(text if text.endswith("\n") else text + "\n", delimiter)
     if records is None or any(len(record) != layout.width for record in records):

@@ -11,8 +11,7 @@ from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.encode import SWAPPED_MINIMUM, Encoded, columns_look_swapped, encode
 from dkge_dist.graph.sources import files
 from dkge_dist.graph.sources.base import Rejects, SourceError
-from dkge_dist.graph.sources.changes import ChangeSource
-from dkge_dist.graph.sources.tsv import TsvSource
+from dkge_dist.graph.sources.delimited import ChangeSource, TsvSource
 from dkge_dist.types import Split, Triples
 from tests.graphs import labelled, lines, movies, write_changes, write_tsv
 from tests.strategies import to_list, to_triples
@@ -28,7 +27,7 @@ def test_triples_of_every_split_in_file_order(tmp_path: Path) -> None:
     by_split = {Split.TRAIN: [A, B, A], Split.VALID: [C], Split.TEST: [B]}
     paths = {split: write_tsv(tmp_path / f"{split.label}.tsv", by_split[split]) for split in Split}
     known = names()
-    encoded = encode(TsvSource(tmp_path, paths), *known, Rejects())
+    encoded = encode(TsvSource(tmp_path, files=paths), *known, Rejects())
     assert encoded.count == 5
     assert encoded.deleted.tolist() == []
     for split in Split:

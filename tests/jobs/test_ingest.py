@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from dkge_dist.graph.holdout import HeldOut
-from dkge_dist.graph.sources.detect import SourceOptions, open_source
+from dkge_dist.graph.sources.base import SourceOptions
+from dkge_dist.graph.sources.detect import open_source
 from dkge_dist.jobs.ingest import ingest
 from dkge_dist.store.ingest import IngestOptions
 from dkge_dist.store.store import Store

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dkge_dist.graph.sources.detect import SourceOptions, open_source
+from dkge_dist.graph.sources.base import SourceOptions
+from dkge_dist.graph.sources.detect import open_source
 from dkge_dist.store.dates import moment_of, newest_by, time_of
 from dkge_dist.store.history import rollback
 from dkge_dist.store.ingest import IngestOptions, ingest

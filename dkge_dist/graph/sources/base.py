@@ -1,42 +1,89 @@
-"""The interface of all readers. In: a path. Out: a stream of `TripleBatch`; lines that cannot be read go to `Rejects`.
+"""The interface of all readers, and the list of formats. In: a path. Out: a stream of `TripleBatch`.
 
-A reader knows nothing of rows, stores or other formats.
+A reader knows nothing of rows, stores or other formats. Lines that cannot be read go to `Rejects`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
 from dkge_dist.graph.labels import Labels
 from dkge_dist.types import Array, DkgeError, Split
 
-FILE_ENDINGS = frozenset(
-    (
-        ".tsv", ".txt", ".csv", ".jsonl", ".ndjson", ".nt", ".nq", ".ttl", ".trig", ".rdf", ".owl", ".parquet",
-        ".changes", ".gz", ".xz", ".lz4",
-    )
-)  # fmt: skip
-"""Endings that are left out of the name of a snapshot. Other dots belong to the name (`dump-2.1`)."""
+Columns = tuple[str | int, str | int, str | int]
+"""Head, relation and tail as the user says them: names, or numbers from 1 on."""
 
 
 class SourceError(DkgeError):
     """A source that cannot be used as it is; the message names the file, and the line where there is one."""
 
 
+class Format(NamedTuple):
+    """How sources of one format are recognised and read."""
+
+    reader: str
+    """`module:class` in this package. Imported when it is needed, because readers load kernels."""
+    endings: tuple[str, ...] = ()
+    """Of file names. They decide where the content does not."""
+    options: tuple[str, ...] = ()
+    """The fields of `SourceOptions` that the reader knows; others are refused."""
+    has_splits: bool = False
+    """A folder with train, valid and test files of this format is a source."""
+    magic: bytes = b""
+    """What every file of this format begins with."""
+    name: str = ""
+    """A pattern that names of files match, with any ending; a folder with such a file is a source."""
+    marker: str = ""
+    """A file that marks a folder of this format; its own ending may follow."""
+
+
+_TABLE, _RDF = ("columns",), ("literals", "label_language")
+FORMATS = {
+    "tsv": Format("delimited:TsvSource", (".tsv", ".txt"), _TABLE, has_splits=True),
+    "csv": Format("delimited:CsvSource", (".csv",), _TABLE, has_splits=True),
+    "jsonl": Format("rows:JsonLinesSource", (".jsonl", ".ndjson"), _TABLE, has_splits=True),
+    "openke": Format("openke:OpenKeSource", marker="entity2id.txt"),
+    "ntriples": Format("rdf:NTriplesSource", (".nt",), _RDF),
+    "nquads": Format("rdf:NQuadsSource", (".nq",), _RDF),
+    "turtle": Format("rdf:TurtleSource", (".ttl",), _RDF),
+    "trig": Format("rdf:TrigSource", (".trig",), _RDF),
+    "rdfxml": Format("rdf:RdfXmlSource", (".rdf", ".owl"), _RDF),
+    "parquet": Format("arrow:ParquetSource", (".parquet",), _TABLE, has_splits=True, magic=b"PAR1"),
+    "imdb": Format("imdb:ImdbSource", options=("released_after", "key"), marker="title.basics.tsv"),
+    "debian": Format("debian:DebianSource", magic=b"Package: ", name=r"(.*_)?Packages"),
+    "changes": Format("delimited:ChangeSource", (".changes",)),
+    "labels": Format("delimited:LabelFileSource"),
+}
+"""A new format is a line here and a module with its reader."""
+
+NAME_ENDINGS = {".gz", ".xz", ".lz4"}.union(*(format.endings for format in FORMATS.values()))
+"""Left out of the name of a snapshot. Other dots belong to the name (`dump-2.1`)."""
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """Options that belong to single formats."""
+
+    released_after: int | None = None
+    key: Literal["id", "name"] = "id"
+    literals: bool = True
+    label_language: str = "en"
+    columns: Columns | None = None
+
+
 @dataclass(frozen=True)
 class NameBatch:
     """Display names of some labels, of entities or of relations; a label may come again.
 
-    An empty name says that the label has none any more; only files of names say so.
-
-    Of several names of a label the one with the lowest `rank` (0 to 255, by default 0) counts, then the last.
+    An empty name removes the name of a label; only files of names have such. Of several names of a label the one with
+    the lowest `rank` (0 to 255, by default 0) counts, then the last.
     """
 
     label: Labels
@@ -95,13 +142,13 @@ def name_of(path: Path) -> str:
     if str(path) == "-":
         return "stdin"
     path = path if path.name not in ("", "..") else path.resolve()
-    while path.suffix.lower() in FILE_ENDINGS:
+    while path.suffix.lower() in NAME_ENDINGS:
         path = path.with_suffix("")
     return "".join(c if c.isprintable() else "_" for c in path.name) or "snapshot"
 
 
 class Source(ABC):
-    """A file or folder of triples in one format.
+    """A file or folder of triples in one format; `files` are a train file with valid and test files beside it.
 
     `brings_splits`: the source has splits of its own, which are taken as given.
     `is_change`: the triples are additions to and deletions from the current snapshot, not a whole one.
@@ -110,15 +157,26 @@ class Source(ABC):
     """
 
     format: ClassVar[str]
+    is_change = False
+    is_names = False
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self, path: Path, options: SourceOptions | None = None, files: Mapping[Split, Path] | None = None
+    ) -> None:
         self.path = path
-        self.brings_splits = False
-        self.is_change = False
-        self.is_names = False
+        self.options = options or SourceOptions()
+        self.files = files or {Split.TRAIN: path}
+        self.brings_splits = len(self.files) > 1
         self.counts: Counter[str] = Counter()
-        self.bytes_total = 0
+        self.bytes_total = sum(file.stat().st_size for file in self.used_files() if file.exists())
         self.bytes_read = 0
+
+    def used_files(self) -> list[Path]:
+        """All files that will be read."""
+        return list(self.files.values())
+
+    def continue_from(self, first: Source) -> None:  # noqa: B027
+        """Get ready to be read after `first`, as one source with it."""
 
     @property
     def name(self) -> str:
@@ -128,13 +186,3 @@ class Source(ABC):
     @abstractmethod
     def batches(self, rejects: Rejects) -> Iterator[TripleBatch]:
         """Read the whole source once, in bounded memory."""
-
-
-class SplitFilesSource(Source):
-    """One file of triples, or a train file with valid and test files beside it (`files`)."""
-
-    def __init__(self, path: Path, files: dict[Split, Path] | None = None) -> None:
-        super().__init__(path)
-        self.files = files or {Split.TRAIN: path}
-        self.brings_splits = files is not None and len(files) > 1
-        self.bytes_total = sum(file.stat().st_size for file in self.files.values() if file.exists())

@@ -1,4 +1,4 @@
-"""Which columns of a table are head, relation and tail. In: names of columns, what the user says. Out: places. Pure.
+"""Which columns of a table are head, relation and tail. In: the first row, what the user says. Out: places. Pure.
 
 A header is recognised by usual names, in any order and among further columns: the ends by one of `ENDS`, the relation
 by the name that goes with them or, where that is absent, by another usual one.
@@ -6,10 +6,12 @@ by the name that goes with them or, where that is absent, by another usual one.
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from dkge_dist.graph.sources.base import SourceError
+from dkge_dist.graph.sources.base import Columns, SourceError
 from dkge_dist.types import UsageError
 
 ROLES = ("head", "relation", "tail")
@@ -26,9 +28,7 @@ ENDS = {
 
 RELATION_NAMES = ("relation", "predicate", "type", "label", "rel", "property", "r", "p")
 USUAL = "h/r/t, head/relation/tail, subject/predicate/object, source/relation/target or from/relation/to"
-
-Columns = tuple[str | int, str | int, str | int]
-"""Head, relation and tail as the user says them: names, or numbers from 1 on."""
+DELIMITERS = (",", ";")
 
 Places = tuple[int, int, int]
 """Head, relation and tail as positions from 0 on."""
@@ -63,28 +63,21 @@ def parse_columns(said: str | Sequence[str | int] | None) -> Columns | None:
 
 def layout_of(first: Sequence[str] | None, said: Columns | None, where: str) -> Layout:
     """The layout of a file by its first row (None: not known). `where` opens an error."""
-    if first is None or (said is None and usual_ends(first) is None):
+    is_usual = first is not None and usual_ends(first) is not None
+    if first is None or (said is None and not is_usual):
         return Layout()
-    if said is None:
-        usual = usual_columns(first, where)
-        return Layout(len(first), usual, tuple(first)) if usual else Layout()
-    named = any(isinstance(column, str) for column in said)
-    is_header = named or usual_ends(first) is not None
-    return Layout(len(first), chosen_columns(first, said, where), tuple(first) if is_header else None)
+    has_header = is_usual or any(isinstance(column, str) for column in said or ())
+    return Layout(len(first), columns_of(first, said, where), tuple(first) if has_header else None)
 
 
 def columns_of(names: Sequence[str], said: Columns | None, where: str) -> Places:
-    """The columns of a table whose names are known; an error if they cannot be told."""
-    if said is not None:
-        return chosen_columns(names, said, where)
-    usual = usual_columns(names, where)
-    if usual is None:
-        raise SourceError(f"{where}: the columns are {_listed(names)}: none are usual ({USUAL}); name them (--columns)")
-    return usual
-
-
-def chosen_columns(names: Sequence[str], said: Columns, where: str) -> Places:
-    """The columns that a user says, by name or number."""
+    """The columns that a user says, or else those with usual names; an error if there are none."""
+    if said is None:
+        usual = usual_columns(names, where)
+        if usual is None:
+            problem = f"the columns are {_listed(names)}: none are usual ({USUAL}); name them (--columns)"
+            raise SourceError(f"{where}: {problem}")
+        return usual
     head, relation, tail = (_place(names, column, where) for column in said)
     if len({head, relation, tail}) != 3:
         raise SourceError(f"{where}: --columns names one column twice; the columns are {_listed(names)}")
@@ -133,3 +126,27 @@ def _plain(name: str) -> str:
 def _listed(names: Sequence[str]) -> str:
     shown = ", ".join(repr(name if len(name) <= 40 else name[:40] + "…") for name in names[:20])
     return (shown or "none") + (f" and {len(names) - 20} more" if len(names) > 20 else "")
+
+
+def first_record(start: bytes) -> tuple[str, list[str] | None]:
+    """The delimiter of CSV that opens with the lines `start`, and the fields of its first record (None: too long).
+
+    Commas, unless semicolons alone give a header or three fields.
+    """
+    comma, semicolon = ((delimiter, next(iter(csv_records(start, delimiter)), None)) for delimiter in DELIMITERS)
+    for found in (comma, semicolon):
+        if found[1] is not None and usual_ends(found[1]) is not None:
+            return found
+    return semicolon if len(semicolon[1] or ()) > 2 and len(comma[1] or ()) < 3 else comma
+
+
+def csv_records(start: bytes, delimiter: str) -> list[list[str]]:
+    """The records of some lines of CSV, without empty ones."""
+    rows: list[list[str]] = []
+    try:
+        for row in csv.reader(io.StringIO(start.decode("utf-8", "replace"), newline=""), delimiter=delimiter):
+            if row:
+                rows.append(row)
+    except csv.Error:
+        pass  # a very long field, or a NUL: the reader of the whole file says what is wrong
+    return rows

@@ -20,16 +20,8 @@ from dkge_dist.graph.sources.files import LineChunk, read_line_chunks
 from dkge_dist.types import OFFSET
 
 PACKAGE_FIELDS = (
-    "depends",
-    "pre-depends",
-    "recommends",
-    "suggests",
-    "enhances",
-    "breaks",
-    "conflicts",
-    "provides",
-    "replaces",
-)
+    "depends", "pre-depends", "recommends", "suggests", "enhances", "breaks", "conflicts", "provides", "replaces",
+)  # fmt: skip
 """Their values are lists of packages."""
 
 VALUE_FIELDS = ("section", "maintainer", "source", "tag", "architecture", "priority")
@@ -54,34 +46,29 @@ class DebianSource(Source):
 
     format = "debian"
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self.files = _list_files(path)
-        self.bytes_total = sum(file.stat().st_size for file in self.files if file.exists())
+    def used_files(self) -> list[Path]:
+        """The file itself, or the lists in the folder: one of each name, where several compressions of it are there."""
+        if not self.path.is_dir():
+            return [self.path]
+        chosen: dict[str, tuple[int, Path]] = {}
+        for file in self.path.iterdir():
+            match = _LIST_FILE.fullmatch(file.name)
+            if match and file.is_file():
+                candidate = (_FASTEST_FIRST.index(match[2]), file)
+                chosen[match[1]] = min(chosen.get(match[1], candidate), candidate)
+        return sorted(file for _, file in chosen.values())
 
     def batches(self, rejects: Rejects) -> Iterator[TripleBatch]:
-        if not self.files:
+        files = self.used_files()
+        if not files:
             raise SourceError(f"{self.path}: no Packages file (plain, .gz, .xz or .lz4) in this folder")
-        for path in self.files:
+        for path in files:
             stanzas = _StanzaReader(path, rejects)
             for chunk in read_line_chunks(path, self, rejects):
                 stanzas.read(chunk)
                 yield from stanzas.take_batch()
             stanzas.end_stanza()
             yield from stanzas.take_batch()
-
-
-def _list_files(path: Path) -> list[Path]:
-    """The file itself, or the lists in the folder: one of each name, where several compressions of it are present."""
-    if not path.is_dir():
-        return [path]
-    chosen: dict[str, tuple[int, Path]] = {}
-    for file in path.iterdir():
-        match = _LIST_FILE.fullmatch(file.name)
-        if match and file.is_file():
-            candidate = (_FASTEST_FIRST.index(match[2]), file)
-            chosen[match[1]] = min(chosen.get(match[1], candidate), candidate)
-    return sorted(file for _, file in chosen.values())
 
 
 class _StanzaReader:
@@ -99,9 +86,7 @@ class _StanzaReader:
         self._forget_triples()
 
     def read(self, chunk: LineChunk) -> None:
-        lines = chunk.data.tobytes().decode("utf-8").split("\n")
-        lines.pop()  # what follows the last newline
-        for number, line in enumerate(lines, chunk.first_line):
+        for number, line in chunk.numbered():
             if line and not line.isspace():
                 if line[0] in " \t":
                     self._continue_field(number, line)

@@ -1,4 +1,7 @@
-"""Files as chunks of whole lines, decompressed where needed; errors name the file and the line."""
+"""Files as chunks of whole lines, decompressed where needed; errors name the file and the line.
+
+What a file unpacks to is bounded here: lines, chunks, and the memory of decompressors.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ import gzip
 import itertools
 import lzma
 import os
+import re
 import stat
 import zlib
 from collections.abc import Iterator
-from io import BufferedIOBase, BufferedReader, RawIOBase
+from io import SEEK_SET, BufferedIOBase, BufferedReader, RawIOBase
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +22,6 @@ import pyarrow as pa
 
 from dkge_dist.files import open_regular
 from dkge_dist.graph.sources.base import Rejects, Source, SourceError
-from dkge_dist.graph.sources.stdin import open_stdin
 from dkge_dist.types import Array
 
 CHUNK_BYTES = 16 << 20
@@ -28,8 +31,11 @@ START_BYTES = 1 << 16
 """What is looked at to tell a format or a header."""
 STDIN = Path("-")
 """Not a file of this name, which is `./-`."""
+STDIN_KEPT_BYTES = 64 << 20
+"""What is kept of standard input to be read again; a beginning that unpacks to a few lines is far smaller."""
 
 UTF8_MARK = b"\xef\xbb\xbf"
+EMPTY_LINES = re.compile(rb"(?:\r?\n)*+")
 XZ_MAGIC, LZ4_MAGIC = b"\xfd7zXZ\x00", b"\x04\x22\x4d\x18"
 XZ_MEMORY = 1 << 29
 """What a reader may need; `xz -9` makes files that need 65 MiB, and a crafted one could ask for 4 GiB."""
@@ -61,6 +67,63 @@ class LineChunk(NamedTuple):
     data: Array
     first_line: int
     emptied: frozenset[int] = frozenset()
+
+    def numbered(self) -> Iterator[tuple[int, str]]:
+        """The lines as strings, with their numbers."""
+        return enumerate(self.data.tobytes().decode("utf-8").split("\n")[:-1], self.first_line)
+
+
+class StandardInput(RawIOBase):
+    """A pipe as a file that can be opened again while little of it was read: a format is told by its beginning."""
+
+    def __init__(self, kept: list[bytearray], descriptor: int = 0) -> None:
+        if not kept:
+            raise SourceError("-: standard input was read already and cannot be read again")
+        self._kept, self._descriptor, self._position = kept, descriptor, 0
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def seekable(self) -> bool:
+        """Back to what is kept."""
+        return True
+
+    def fileno(self) -> int:
+        """The descriptor of the input itself."""
+        return self._descriptor
+
+    def seek(self, offset: int, whence: int = SEEK_SET) -> int:
+        """To a place that is kept."""
+        position = offset if whence == SEEK_SET else self._position + offset
+        if position != self._position:
+            if not self._kept or whence > 1 or not 0 <= position <= len(self._kept[0]):
+                raise OSError("a pipe cannot be read from there")
+            self._position = position
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        """What is kept, then more of the input."""
+        room = memoryview(buffer).cast("B")
+        data = bytes(self._kept[0][self._position : self._position + len(room)]) if self._kept else b""
+        if not data:
+            data = os.read(self._descriptor, len(room))
+            if self._kept:
+                self._kept[0].extend(data)
+                if len(self._kept[0]) > STDIN_KEPT_BYTES:
+                    self._kept.clear()
+        room[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+
+_stdin_kept = [bytearray()]
+"""The beginning of standard input, as far as it was read; nothing once that is too much."""
+
+
+def open_stdin() -> BufferedReader:
+    """Standard input from its beginning."""
+    return BufferedReader(StandardInput(_stdin_kept))
 
 
 def open_raw(path: Path) -> BufferedReader:
@@ -128,9 +191,7 @@ class XzStreams(RawIOBase):
             text = self._unused.lstrip(b"\x00")
             padding += len(self._unused) - len(text)
             self._unused = text
-            if len(text) >= len(XZ_MAGIC):
-                break
-            more = self._raw.read1(READ_BYTES)
+            more = self._raw.read1(READ_BYTES) if len(text) < len(XZ_MAGIC) else b""
             if not more:
                 break
             self._unused += more
@@ -158,27 +219,33 @@ def only_file(names: list[Path]) -> Path | None:
     return present[0] if present else None
 
 
-def read_start(path: Path, size: int) -> bytes:
-    """The first bytes of `path`, decompressed."""
+def read_start(path: Path, size: int = START_BYTES) -> bytes:
+    """The first bytes of `path`, decompressed, without a byte order mark."""
     with open_raw(path) as raw:
         try:
-            return decompressed(raw).read(size)
+            return decompressed(raw).read(size).removeprefix(UTF8_MARK)
         except UNREADABLE as error:
             raise DamagedError(path, error) from None
 
 
-def first_line(path: Path) -> tuple[str | None, int]:
-    """The first line that is not empty, without its end, and its number; None if it is very long or there is none."""
+def whole_lines(start: bytes) -> bytes:
+    """The beginning of a file without a line that is cut."""
+    return start if len(start) + len(UTF8_MARK) < START_BYTES else start[: start.rfind(b"\n") + 1]
+
+
+def first_rows(path: Path) -> tuple[bytes, int]:
+    """The whole lines at the beginning of `path` from the first that is not empty on, and the number of that one.
+
+    No lines if the first is very long, or the file is damaged: reading all of it tells where.
+    """
     try:
-        start = read_start(path, START_BYTES + 1).removeprefix(UTF8_MARK)
+        start = read_start(path)
     except DamagedError:
-        return None, 1  # whoever reads all of it says so, with the line
-    lines = start.split(b"\n")
-    complete = lines if len(start) <= START_BYTES else lines[:-1]
-    for number, line in enumerate(complete, 1):
-        if line not in (b"", b"\r"):
-            return line.removesuffix(b"\r").decode("utf-8", "replace"), number
-    return None, 1
+        return b"", 1
+    start = whole_lines(start)
+    empty = EMPTY_LINES.match(start)
+    assert empty is not None
+    return start[empty.end() :], 1 + start.count(b"\n", 0, empty.end())
 
 
 def read_blocks(path: Path, source: Source) -> Iterator[bytes]:
@@ -244,31 +311,30 @@ def read_line_chunks(path: Path, source: Source, rejects: Rejects) -> Iterator[L
     right. Readers skip empty lines.
     """
     for whole, line in read_lines(path, source):
-        valid, emptied = _valid_utf8(whole, path, line, rejects)
-        yield LineChunk(np.frombuffer(valid, np.uint8), line, emptied)
+        if not utf8_problem(whole):
+            yield LineChunk(np.frombuffer(whole, np.uint8), line)
+            continue
+        lines, emptied = whole.split(b"\n"), set()
+        # Line by line: in a file of another encoding many lines may be invalid.
+        for i, text in enumerate(lines):
+            if problem := utf8_problem(text):
+                shown = text.decode("utf-8", "backslashreplace").removesuffix("\r")
+                rejects.add(path, line + i, f"{problem} of the line", shown)
+                emptied.add(line + i)
+                lines[i] = b""
+        yield LineChunk(np.frombuffer(b"\n".join(lines), np.uint8), line, frozenset(emptied))
+
+
+def utf8_problem(text: bytes) -> str:
+    """Where its UTF-8 is invalid; an empty string if it is not."""
+    try:
+        text.decode("utf-8")
+        return ""
+    except UnicodeDecodeError as error:
+        return f"broken UTF-8 at byte {error.start + 1}"
 
 
 def line_text(data: Array, start: int) -> str:
     """The line of a chunk that begins at `start`, for an error message: cut where it is very long."""
     head = data[start : start + 1000].tobytes()
     return head.split(b"\n", 1)[0].removesuffix(b"\r").decode("utf-8", "replace")
-
-
-def _valid_utf8(block: bytes, path: Path, first_line: int, rejects: Rejects) -> tuple[bytes, frozenset[int]]:
-    """`block` with its invalid lines emptied after they went to `rejects`, and the numbers of these lines."""
-    try:
-        block.decode("utf-8")
-        return block, frozenset()
-    except UnicodeDecodeError:
-        # Line by line: in a file of another encoding many lines may be invalid.
-        lines = block.split(b"\n")
-    emptied: set[int] = set()
-    for i, line in enumerate(lines):
-        try:
-            line.decode("utf-8")
-        except UnicodeDecodeError as error:
-            reason = f"broken UTF-8 at byte {error.start + 1} of the line"
-            rejects.add(path, first_line + i, reason, line.decode("utf-8", "backslashreplace").removesuffix("\r"))
-            emptied.add(first_line + i)
-            lines[i] = b""
-    return b"\n".join(lines), frozenset(emptied)

@@ -16,18 +16,18 @@ possible key, and with `key="name"` the names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from dkge_dist.graph.labels import Labels
-from dkge_dist.graph.sources.base import NameBatch, Rejects, Source, SourceError, TripleBatch
+from dkge_dist.graph.sources.base import NameBatch, Rejects, Source, SourceError, SourceOptions, TripleBatch
 from dkge_dist.graph.sources.delimited import read_table
-from dkge_dist.graph.sources.files import MAX_LINE_BYTES, UTF8_MARK, only_file, read_blocks
+from dkge_dist.graph.sources.files import only_file, read_start
 from dkge_dist.kernels.text import MAX_KEY_SLOTS, copy_fields, decimals, equal_to, key_slots, split_lists
-from dkge_dist.types import OFFSET, Array, UsageError
+from dkge_dist.types import OFFSET, Array, Split, UsageError
 
 REQUIRED = ("title.basics", "name.basics", "title.principals")
 OPTIONAL = ("title.crew", "title.episode")
@@ -44,39 +44,32 @@ class ImdbSource(Source):
 
     format = "imdb"
 
-    def __init__(self, path: Path, released_after: int | None = None, key: Literal["id", "name"] = "id") -> None:
-        super().__init__(path)
-        if key not in ("id", "name"):
-            raise UsageError(f"key {key!r} is neither 'id' nor 'name'")
-        self.released_after = released_after
-        self.key = key
-        self.files = _dump_files(path)
-        self.bytes_total = sum(file.stat().st_size for file in self.files.values())
+    def __init__(
+        self, path: Path, options: SourceOptions | None = None, files: Mapping[Split, Path] | None = None
+    ) -> None:
+        if not path.is_dir():
+            raise SourceError(f"{path}: not a folder; the IMDB dumps are several files in one folder")
+        found = {dump: only_file([path / f"{dump}.tsv", path / f"{dump}.tsv.gz"]) for dump in REQUIRED + OPTIONAL}
+        self.dumps = {dump: file for dump, file in found.items() if file is not None}
+        super().__init__(path, options, files)
+        if self.options.key not in ("id", "name"):
+            raise UsageError(f"key {self.options.key!r} is neither 'id' nor 'name'")
+
+    def used_files(self) -> list[Path]:
+        return list(self.dumps.values())
 
     def batches(self, rejects: Rejects) -> Iterator[TripleBatch]:
-        missing = [dump for dump in REQUIRED if dump not in self.files]
+        missing = [dump for dump in REQUIRED if dump not in self.dumps]
         if missing:
             raise SourceError(f"{self.path}: no {' and no '.join(missing)} (.tsv or .tsv.gz) in this folder")
         reading = _Reading(self, rejects)
-        yield from reading.read_titles(self.released_after)
+        yield from reading.read_titles(self.options.released_after)
         yield from reading.read_people()
         yield from reading.read_principals()
-        if "title.crew" in self.files:
+        if "title.crew" in self.dumps:
             yield from reading.read_crew()
-        if "title.episode" in self.files:
+        if "title.episode" in self.dumps:
             yield from reading.read_episodes()
-
-
-def _dump_files(path: Path) -> dict[str, Path]:
-    """The dumps that `path` holds, by their name without ending."""
-    if not path.is_dir():
-        raise SourceError(f"{path}: not a folder; the IMDB dumps are several files in one folder")
-    found: dict[str, Path] = {}
-    for dump in REQUIRED + OPTIONAL:
-        file = only_file([path / f"{dump}.tsv", path / f"{dump}.tsv.gz"])
-        if file is not None:
-            found[dump] = file
-    return found
 
 
 class _Keys:
@@ -181,7 +174,7 @@ class _Reading:
     def __init__(self, source: ImdbSource, rejects: Rejects) -> None:
         self.source = source
         self.rejects = rejects
-        self.by_name = source.key == "name"
+        self.by_name = source.options.key == "name"
         self.titles = _Keys("title", "tt", self.by_name)
         self.people = _Keys("person", "nm", self.by_name)
 
@@ -228,8 +221,8 @@ class _Reading:
 
     def _rows(self, dump: str, wanted: list[str], optional: str | None = None) -> Iterator[_Rows]:
         """The lines of a dump below its header, by which the wanted columns are found, and the optional one."""
-        path = self.source.files[dump]
-        header = _header(path, self.source)
+        path = self.source.dumps[dump]
+        header = _header(path)
         if optional in header and optional not in wanted:
             wanted = [*wanted, optional]
         for name in wanted:
@@ -332,19 +325,10 @@ class _Reading:
             self.source.counts[what] += count
 
 
-def _header(path: Path, source: Source) -> list[str]:
+def _header(path: Path) -> list[str]:
     """The names of the columns: the fields of the first line."""
-    before = source.bytes_read
-    line = b""
-    for block in read_blocks(path, source):
-        line += block
-        if b"\n" in block:
-            break
-        if len(line) > MAX_LINE_BYTES:
-            raise SourceError(f"{path}:1: a line of over {MAX_LINE_BYTES >> 20} MiB")
-    source.bytes_read = before
-    text = line.partition(b"\n")[0].removeprefix(UTF8_MARK).decode("utf-8", "backslashreplace")
-    return text.rstrip("\r").split("\t")
+    line = read_start(path).partition(b"\n")[0].decode("utf-8", "backslashreplace")
+    return line.removesuffix("\r").split("\t")
 
 
 def _is_missing(fields: Labels) -> Array:

@@ -5,20 +5,19 @@ Triples are **head tail relation** ids. Ids are local to the folder: only labels
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from dkge_dist.graph.labels import Labels
-from dkge_dist.graph.sources.base import Rejects, Source, SourceError, TripleBatch
+from dkge_dist.graph.sources.base import Rejects, Source, SourceError, SourceOptions, TripleBatch
 from dkge_dist.graph.sources.files import LineChunk, read_line_chunks
 from dkge_dist.kernels.hashing import digests
-from dkge_dist.kernels.text import MAX_DECIMAL_DIGITS, NEWLINE, decimals, split_fields
+from dkge_dist.kernels.text import CARRIAGE_RETURN, MAX_DECIMAL_DIGITS, NEWLINE, SPACE, decimals, split_fields
 from dkge_dist.types import OFFSET, Array, Split
 
-TAB, CARRIAGE_RETURN, SPACE = 9, 13, 32
+TAB = 9
 BLANKS = " \t\r\v\f"
 """What may stand around ids. Python strips more, such as \\x1c, which belongs to no number."""
 
@@ -31,15 +30,16 @@ class OpenKeSource(Source):
 
     format = "openke"
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self.files = {split: path / f"{split.label}2id.txt" for split in Split}
-        used = [path / "entity2id.txt", path / "relation2id.txt", *self.files.values()]
-        self.bytes_total = sum(file.stat().st_size for file in used if file.exists())
+    def __init__(
+        self, path: Path, options: SourceOptions | None = None, files: Mapping[Split, Path] | None = None
+    ) -> None:
+        super().__init__(path, options, files or {split: path / f"{split.label}2id.txt" for split in Split})
         self.brings_splits = any(self.files[split].exists() for split in (Split.VALID, Split.TEST))
 
+    def used_files(self) -> list[Path]:
+        return [self.path / "entity2id.txt", self.path / "relation2id.txt", *self.files.values()]
+
     def batches(self, rejects: Rejects) -> Iterator[TripleBatch]:
-        """Read both vocabularies, then the triples of each split."""
         entities = self._vocabulary(self.path / "entity2id.txt")
         relations = self._vocabulary(self.path / "relation2id.txt")
         seen = np.zeros(len(entities), bool)
@@ -55,22 +55,22 @@ class OpenKeSource(Source):
     def _vocabulary(self, path: Path) -> Labels:
         """The labels by id. No bad line is set aside here: the label of its id would be missing."""
         body = _Body(path)
-        parts = []
-        for chunk in body.chunks(self, Rejects()):
-            part = _read_labels(path, chunk)
-            body.lines += part.ids.shape[0]
-            parts.append(part)
+        parts = [_read_labels(path, chunk) for chunk in body.chunks(self, Rejects())]
+        labels = Labels.concat([part for part, _, _ in parts])
+        none = np.empty(0, OFFSET)
+        ids, lines = (np.concatenate([none, *(part[i] for part in parts)]) for i in (1, 2))
+        body.lines = len(labels)
         body.check_count("labels")
-        sizes = [0, *(part.labels.data.shape[0] for part in parts)]
-        shifts = np.repeat(np.cumsum(sizes)[:-1], [part.ids.shape[0] for part in parts])
-        ids, lines = _joined([part.ids for part in parts]), _joined([part.lines for part in parts])
-        _check_ids(path, ids, lines, body.count)
-        labels = Labels(
-            _joined([part.labels.data for part in parts], np.uint8),
-            _joined([part.labels.start for part in parts]) + shifts,
-            _joined([part.labels.stop for part in parts]) + shifts,
-        )
-        _check_distinct(path, labels, lines)
+        outside = np.flatnonzero(ids >= body.count)
+        if outside.shape[0]:
+            i = outside[0]
+            raise SourceError(f"{path}:{lines[i]}: id {ids[i]} is out of range, there are {body.count}")
+        for i in _repeated(ids)[:1]:
+            raise SourceError(f"{path}:{lines[i]}: id {ids[i]} is given a second time")
+        digest = digests(labels.data, labels.start, labels.stop)
+        for i in _repeated(digest):
+            if sum(label == labels[i] for label in labels.take(digest == digest[i])) > 1:
+                raise SourceError(f"{path}:{lines[i]}: label {labels[i]!r} is given a second time")
         return labels.take(np.argsort(ids))
 
     def _triples(self, path: Path, entities: int, relations: int, rejects: Rejects) -> Iterator[Array]:
@@ -123,15 +123,8 @@ class _Body:
             raise SourceError(f"{self.path}:1: the header says {self.count} {noun}, the file has {self.lines}")
 
 
-class _LabelLines(NamedTuple):
+def _read_labels(path: Path, chunk: LineChunk) -> tuple[Labels, Array, Array]:
     """Labels, their ids and the numbers of their lines."""
-
-    labels: Labels
-    ids: Array
-    lines: Array
-
-
-def _read_labels(path: Path, chunk: LineChunk) -> _LabelLines:
     start, stop, found = split_fields(chunk.data, 2)
     _cut_line_ends(chunk.data, start, stop)
     ids = decimals(chunk.data, start[:, 1], stop[:, 1])
@@ -148,7 +141,7 @@ def _read_labels(path: Path, chunk: LineChunk) -> _LabelLines:
             ids[i] = int(key)
             kept[i] = True
     labels = Labels(chunk.data, start[kept, 0], stop[kept, 0])
-    return _LabelLines(labels, ids[kept], np.flatnonzero(kept) + chunk.first_line)
+    return labels, ids[kept], np.flatnonzero(kept) + chunk.first_line
 
 
 def _read_ids(body: _Body, chunk: LineChunk, rejects: Rejects) -> tuple[Array, Array]:
@@ -161,8 +154,7 @@ def _read_ids(body: _Body, chunk: LineChunk, rejects: Rejects) -> tuple[Array, A
     body.lines += int(kept.sum())
     for i, begin, end in _lines_at(chunk, ~kept):
         line = chunk.data[begin:end].tobytes().decode("utf-8").removesuffix("\r")
-        keys = line.translate(_TO_SPACES).split(" ")
-        keys = [key for key in keys if key]
+        keys = [key for key in line.translate(_TO_SPACES).split(" ") if key]
         number = chunk.first_line + i
         body.lines += bool(keys) or number in chunk.emptied
         if len(keys) == 3 and all(_is_number(key) for key in keys):
@@ -191,28 +183,7 @@ def _is_number(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) <= MAX_DECIMAL_DIGITS
 
 
-def _joined(parts: list[Array], dtype: type = OFFSET) -> Array:
-    return np.concatenate([np.empty(0, dtype), *parts])
-
-
-def _check_ids(path: Path, ids: Array, lines: Array, count: int) -> None:
-    """Every id from 0 on is given exactly once."""
-    outside = np.flatnonzero(ids >= count)
-    if outside.shape[0]:
-        i = outside[0]
-        raise SourceError(f"{path}:{lines[i]}: id {ids[i]} is out of range, there are {count}")
-    order = np.argsort(ids, kind="stable")
-    again = order[1:][ids[order][1:] == ids[order][:-1]]
-    if again.shape[0]:
-        i = again.min()
-        raise SourceError(f"{path}:{lines[i]}: id {ids[i]} is given a second time")
-
-
-def _check_distinct(path: Path, labels: Labels, lines: Array) -> None:
-    digest = digests(labels.data, labels.start, labels.stop)
-    order = np.argsort(digest, kind="stable")
-    near = np.flatnonzero(digest[order][1:] == digest[order][:-1])
-    again = [int(order[n + 1]) for n in near if labels[int(order[n])] == labels[int(order[n + 1])]]
-    if again:
-        i = min(again)
-        raise SourceError(f"{path}:{lines[i]}: label {labels[i]!r} is given a second time")
+def _repeated(values: Array) -> list[int]:
+    """Where a value stands that stood before, in order."""
+    order = np.argsort(values, kind="stable")
+    return sorted(order[1:][values[order][1:] == values[order][:-1]].tolist())

@@ -70,9 +70,9 @@ def ingest(
     those that the source gives; `label_language` chooses among those of RDF.
     """
     from dkge_dist.graph.holdout import HeldOut
+    from dkge_dist.graph.sources.base import SourceOptions
     from dkge_dist.graph.sources.columns import parse_columns
-    from dkge_dist.graph.sources.detect import SourceOptions, open_label_files
-    from dkge_dist.graph.sources.several import open_given
+    from dkge_dist.graph.sources.detect import open_given, open_label_files
     from dkge_dist.jobs import ingest as job
     from dkge_dist.store.ingest import IngestOptions
 
@@ -212,9 +212,9 @@ def nightly(
     be is told in `report_problem`, and the night stands.
     """
     from dkge_dist.graph.holdout import HeldOut
+    from dkge_dist.graph.sources.base import SourceOptions
     from dkge_dist.graph.sources.columns import parse_columns
-    from dkge_dist.graph.sources.detect import SourceOptions, open_label_files
-    from dkge_dist.graph.sources.several import open_given
+    from dkge_dist.graph.sources.detect import open_given, open_label_files
     from dkge_dist.jobs import nightly as job
     from dkge_dist.jobs.announce import Announcer
     from dkge_dist.jobs.event_log import LoggingMonitor, event_log

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from dkge_dist.graph.sources.base import Rejects, SourceError
-from dkge_dist.graph.sources.tsv import TsvSource
+from dkge_dist.graph.sources.delimited import TsvSource
 from dkge_dist.types import Split
 from tests.graph.sources.reading import GOOD, written
 from tests.graphs import lines
@@ -40,12 +40,12 @@ def test_root_folder_has_a_default_name() -> None:
 
 def test_folder_with_train_alone_brings_no_splits(tmp_path: Path) -> None:
     path = written(tmp_path / "train.tsv", lines(GOOD))
-    assert not TsvSource(tmp_path, {Split.TRAIN: path}).brings_splits
+    assert not TsvSource(tmp_path, files={Split.TRAIN: path}).brings_splits
 
 
 def test_total_bytes_are_those_of_the_files_that_exist(tmp_path: Path) -> None:
     train, absent = written(tmp_path / "train.tsv", lines(GOOD)), tmp_path / "valid.tsv"
-    source = TsvSource(tmp_path, {Split.TRAIN: train, Split.VALID: absent})
+    source = TsvSource(tmp_path, files={Split.TRAIN: train, Split.VALID: absent})
     assert source.brings_splits
     assert (source.bytes_total, source.bytes_read) == (train.stat().st_size, 0)
     assert TsvSource(absent).bytes_total == 0

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dkge_dist.graph.sources import files
 from dkge_dist.graph.sources.base import Rejects
-from dkge_dist.graph.sources.changes import ChangeSource
+from dkge_dist.graph.sources.delimited import ChangeSource
 from dkge_dist.graph.sources.detect import open_source
 from tests.graph.sources.reading import refusal, signed, written
 from tests.graphs import Labelled, lines, odd_triples
@@ -26,7 +26,7 @@ def text(changes: list[tuple[str, Labelled]], glued: bool, end: str = "\n") -> s
 
 
 def source(folder: Path, content: str | bytes, glued: bool = False) -> ChangeSource:
-    return ChangeSource(written(folder / "night.changes", content), glued)
+    return ChangeSource(written(folder / "night.changes", content))
 
 
 @apart
@@ -56,7 +56,7 @@ def test_any_labels_at_any_chunk_border(
     path = written(tmp_path_factory.getbasetemp() / "any.changes", text(changes, glued))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(files, "CHUNK_BYTES", chunk)
-        assert signed(ChangeSource(path, glued)) == changes
+        assert signed(ChangeSource(path)) == changes
     opened = open_source(path)
     assert isinstance(opened, ChangeSource)
     # No head is empty, so the first line always shows whether signs are glued.

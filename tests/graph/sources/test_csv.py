@@ -11,16 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dkge_dist.graph.sources import files
-from dkge_dist.graph.sources.base import Rejects
+from dkge_dist.graph.sources.base import Rejects, SourceOptions
 from dkge_dist.graph.sources.columns import parse_columns
-from dkge_dist.graph.sources.csv import CsvSource
+from dkge_dist.graph.sources.delimited import CsvSource
 from dkge_dist.types import Split
 from tests.graph.sources.reading import GOOD, read, refusal, triples, written
 from tests.graphs import Labelled, odd_triples
 
 
 def source(folder: Path, content: bytes | str, columns: str | None = None) -> CsvSource:
-    return CsvSource(written(folder / "graph.csv", content), columns=parse_columns(columns))
+    return CsvSource(written(folder / "graph.csv", content), SourceOptions(columns=parse_columns(columns)))
 
 
 def as_csv(rows: list[Labelled], delimiter: str = ",", end: str = "\r\n", quote_all: bool = False) -> str:
@@ -131,4 +131,4 @@ def test_a_header_that_cannot_be_read_costs_no_triple(tmp_path: Path) -> None:
 
 def test_splits_are_the_files_of_a_folder(tmp_path: Path) -> None:
     paths = {split: written(tmp_path / f"{split.label}.csv", as_csv([GOOD[split]])) for split in Split}
-    assert read(CsvSource(tmp_path, paths)) == list(zip(Split, GOOD, strict=True))
+    assert read(CsvSource(tmp_path, files=paths)) == list(zip(Split, GOOD, strict=True))

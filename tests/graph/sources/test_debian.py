@@ -281,9 +281,9 @@ def test_each_list_is_read_in_one_compression(tmp_path: Path) -> None:
     for suffix in (".xz", ".gz", ".lz4"):
         compressed(tmp_path / f"Packages{suffix}", text)
         assert triples(DebianSource(tmp_path)) == [("a", "section", "section:main")]
-        assert [path.name for path in DebianSource(tmp_path).files] == [f"Packages{suffix}"]
+        assert [path.name for path in DebianSource(tmp_path).used_files()] == [f"Packages{suffix}"]
     write(tmp_path, text)
-    assert [path.name for path in DebianSource(tmp_path).files] == ["Packages"]
+    assert [path.name for path in DebianSource(tmp_path).used_files()] == ["Packages"]
 
 
 def test_stanza_ends_with_its_file(tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ import pytest
 from dkge_dist.graph.labels import Labels
 from dkge_dist.graph.sources import files
 from dkge_dist.graph.sources.base import Rejects, SourceError
-from dkge_dist.graph.sources.delimited import Table, read_table, usable
-from dkge_dist.graph.sources.tsv import TsvSource
+from dkge_dist.graph.sources.delimited import Table, TsvSource, read_table
 from tests.graph.sources.reading import GOOD, refusal, triples, written
 from tests.graphs import lines
 
@@ -135,22 +134,22 @@ def table_of(rows: list[str]) -> Table:
         begin = np.array([cut[number] for cut in cuts]) + starts
         end = np.array([cut[number + 1] - 1 for cut in cuts]) + starts
         columns.append(Labels(np.frombuffer(data.encode(), np.uint8), begin, end))
-    return Table(columns, np.arange(10, 10 + len(rows)))
+    return Table(columns, np.arange(10, 10 + len(rows)), columns[0].data, columns[0].start)
 
 
 def test_usable_rows_have_all_labels_and_no_problem() -> None:
     table = table_of(["a\tr\tb", "\tr\tb", "c\tr\td", "e\tr\t"])
     rejects = Rejects(limit=3)
-    left = usable(table, Path("f"), rejects, {"the problem": np.array([False, True, True, False])})
+    left = table.labelled(Path("f"), rejects, {"the problem": np.array([False, True, True, False])})
     assert [list(column) for column in left.columns] == [["a"], ["r"], ["b"]]
     assert left.lines.tolist() == [10]
     assert [line.split("\t")[:2] for line in rejects.lines] == [
         ["f:11", "the problem"], ["f:12", "the problem"], ["f:13", "empty tail"]
     ]  # fmt: skip
     with pytest.raises(SourceError, match=r"^f:11: empty head"):
-        usable(table, Path("f"), Rejects())
+        table.labelled(Path("f"), Rejects())
 
 
 def test_table_without_problems_is_returned_as_it_is() -> None:
     table = table_of(["a\tr\tb"])
-    assert usable(table, Path("f"), Rejects()) is table
+    assert table.labelled(Path("f"), Rejects()) is table

@@ -14,8 +14,8 @@ import pytest
 
 from dkge_dist.graph.sources import files
 from dkge_dist.graph.sources.base import Rejects, SourceError
+from dkge_dist.graph.sources.delimited import TsvSource
 from dkge_dist.graph.sources.files import line_text, only_file, read_line_chunks, read_start
-from dkge_dist.graph.sources.tsv import TsvSource
 from tests.graph.sources.reading import GOOD, read, refusal, triples, written
 from tests.graphs import lines, odd_triples
 

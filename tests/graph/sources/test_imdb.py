@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dkge_dist.graph.sources import files
-from dkge_dist.graph.sources.base import Rejects, SourceError
+from dkge_dist.graph.sources.base import Rejects, SourceError, SourceOptions
 from dkge_dist.graph.sources.imdb import ImdbSource
 from dkge_dist.kernels.text import MAX_KEY_SLOTS
 from dkge_dist.types import UsageError
@@ -68,7 +68,7 @@ def test_crew_and_episodes_are_optional(tmp_path: Path) -> None:
 
 
 def test_titles_released_after_a_year(tmp_path: Path) -> None:
-    source = ImdbSource(write(tmp_path, small_dump()), released_after=2013)
+    source = ImdbSource(write(tmp_path, small_dump()), SourceOptions(released_after=2013))
     dropped = {"tt0000002", "tt0000003"}
     assert sorted(triples(source)) == sorted(triple for triple in ALL_TRIPLES if not dropped & set(triple))
     assert source.counts == {
@@ -81,12 +81,12 @@ def test_titles_released_after_a_year(tmp_path: Path) -> None:
 def test_episode_of_a_series_left_out_has_no_parent(tmp_path: Path) -> None:
     dumps = small_dump()
     dumps["title.basics"][3] = title("tt10000004", "Series of Rain", "2001")
-    source = ImdbSource(write(tmp_path, dumps), released_after=2013)
+    source = ImdbSource(write(tmp_path, dumps), SourceOptions(released_after=2013))
     assert "parent" not in {relation for _, relation, _ in triples(source)}
 
 
 def test_labels_by_name_merge_namesakes(tmp_path: Path) -> None:
-    found = triples(ImdbSource(write(tmp_path, small_dump()), key="name"))
+    found = triples(ImdbSource(write(tmp_path, small_dump()), SourceOptions(key="name")))
     assert sorted(found) == sorted((ALL_NAMES[head], relation, ALL_NAMES[tail]) for head, relation, tail in ALL_TRIPLES)
 
 
@@ -94,7 +94,7 @@ def test_missing_name_is_replaced_by_the_key(tmp_path: Path) -> None:
     dumps = small_dump()
     dumps["title.basics"][0][2] = NULL
     dumps["name.basics"][1][1] = ""
-    source = ImdbSource(write(tmp_path, dumps), key="name")
+    source = ImdbSource(write(tmp_path, dumps), SourceOptions(key="name"))
     assert ("tt0000001", "director", "nm0000002") in triples(source)
     assert source.counts == {
         "entities without a primaryTitle called by their key": 1,
@@ -120,7 +120,7 @@ def test_names_are_kept_as_they_are(tmp_path: Path, name: str) -> None:
     dumps = small_dump()
     dumps["title.basics"][0] = title("tt0000001", name)
     dumps["name.basics"][0][1] = name[::-1]
-    found = triples(ImdbSource(write(tmp_path, dumps), key="name"))
+    found = triples(ImdbSource(write(tmp_path, dumps), SourceOptions(key="name")))
     assert (name, "actress", name[::-1]) in found
 
 
@@ -171,7 +171,9 @@ def test_last_of_repeated_rows_counts(tmp_path: Path) -> None:
     dumps["title.basics"].append(title("tt0000001", "The Paper Lighthouse, Restored"))
     dumps["title.principals"] *= 2
     heads = Counter(
-        head for head, relation, _ in triples(ImdbSource(write(tmp_path, dumps), key="name")) if relation == "actress"
+        head
+        for head, relation, _ in triples(ImdbSource(write(tmp_path, dumps), SourceOptions(key="name")))
+        if relation == "actress"
     )
     assert heads == {"The Paper Lighthouse, Restored": 2}
 
@@ -211,7 +213,7 @@ def test_missing_column_is_named(tmp_path: Path, dump: str, column: str, options
     path = write(tmp_path, small_dump()) / f"{dump}.tsv"
     path.write_text(path.read_text().replace(column, "renamed", 1))
     with pytest.raises(SourceError, match=f"^{path}:1: no column '{column}'; the columns are: .*renamed"):
-        triples(ImdbSource(tmp_path, **options))  # type: ignore[arg-type]
+        triples(ImdbSource(tmp_path, SourceOptions(**options)))  # type: ignore[arg-type]
 
 
 def test_empty_dump_has_no_columns(tmp_path: Path) -> None:
@@ -243,7 +245,7 @@ def test_missing_folder_is_refused(tmp_path: Path) -> None:
 
 def test_unknown_kind_of_key_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="'title' is neither 'id' nor 'name'"):
-        ImdbSource(tmp_path, key="title")  # type: ignore[arg-type]
+        ImdbSource(tmp_path, SourceOptions(key="title"))  # type: ignore[arg-type]
 
 
 def test_truncated_dump_is_refused(tmp_path: Path) -> None:
@@ -288,7 +290,7 @@ def with_bad_row(folder: Path, kind: str) -> tuple[Path, int]:
 def test_bad_line_is_named(tmp_path: Path, kind: str) -> None:
     path, line = with_bad_row(tmp_path, kind)
     with pytest.raises(SourceError, match=f"^{path}:{line}: {BAD_ROWS[kind][2]}"):
-        triples(ImdbSource(tmp_path, released_after=0))
+        triples(ImdbSource(tmp_path, SourceOptions(released_after=0)))
 
 
 @pytest.mark.parametrize("kind", BAD_ROWS)
@@ -297,7 +299,7 @@ def test_bad_line_is_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     path, line = with_bad_row(tmp_path, kind)
     monkeypatch.setattr(files, "CHUNK_BYTES", chunk_bytes)
     rejects = Rejects(limit=1)
-    found = triples(ImdbSource(tmp_path, released_after=0), rejects)
+    found = triples(ImdbSource(tmp_path, SourceOptions(released_after=0)), rejects)
     assert sorted(found) == sorted(triple for triple in ALL_TRIPLES if "tt0000003" not in triple)
     assert [reject.split("\t")[0] for reject in rejects.lines] == [f"{path}:{line}"]
 
@@ -305,7 +307,7 @@ def test_bad_line_is_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 def test_title_with_a_bad_year_is_unknown(tmp_path: Path) -> None:
     dumps = small_dump()
     dumps["title.basics"][0][5] = "MMXIV"
-    source = ImdbSource(write(tmp_path, dumps), released_after=0)
+    source = ImdbSource(write(tmp_path, dumps), SourceOptions(released_after=0))
     assert all("tt0000001" not in triple for triple in triples(source, Rejects(limit=1)))
     assert source.counts["triples with an unknown title dropped"] == 5
 
@@ -331,11 +333,11 @@ def test_lines_that_straddle_chunks(
         "name.basics": [person(f"nm{i * 104729:08d}", f"Teller {i}", f"tt{i * 7919:07d}") for i in range(count)],
         "title.principals": [principal(f"tt{i * 7919:07d}", f"nm{(count - 1 - i) * 104729:08d}") for i in range(count)],
     }
-    source = ImdbSource(write(tmp_path, dumps), key=key)
+    source = ImdbSource(write(tmp_path, dumps), SourceOptions(key=key))
     expected = triples(source)
     assert len(set(expected)) == 2 * count
     monkeypatch.setattr(files, "CHUNK_BYTES", chunk_bytes)
-    assert triples(ImdbSource(tmp_path, key=key)) == expected
+    assert triples(ImdbSource(tmp_path, SourceOptions(key=key))) == expected
 
 
 @settings(max_examples=60, deadline=None)
@@ -345,7 +347,7 @@ def test_random_dumps_equal_the_slow_reader(
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = write(Path(folder), dumps)
-        found = triples(ImdbSource(path, released_after, key))
+        found = triples(ImdbSource(path, SourceOptions(released_after, key)))
         assert sorted(found) == sorted(slow_triples(path, released_after, key == "name"))
 
 
@@ -357,12 +359,12 @@ def test_titles_and_people_have_display_names(tmp_path: Path) -> None:
 
 
 def test_titles_that_are_left_out_have_no_display_names(tmp_path: Path) -> None:
-    found = names(ImdbSource(write(tmp_path, small_dump()), released_after=2015))
+    found = names(ImdbSource(write(tmp_path, small_dump()), SourceOptions(released_after=2015)))
     assert {key for key in found if key.startswith("tt")} == {"tt10000004", "tt10000005"}
 
 
 def test_labels_that_are_names_have_no_display_names(tmp_path: Path) -> None:
-    assert names(ImdbSource(write(tmp_path, small_dump()), key="name")) == {}
+    assert names(ImdbSource(write(tmp_path, small_dump()), SourceOptions(key="name"))) == {}
 
 
 @pytest.mark.parametrize("column", ["primaryTitle", "primaryName"])

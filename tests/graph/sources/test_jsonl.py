@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dkge_dist.graph.sources import files
-from dkge_dist.graph.sources.base import Rejects
+from dkge_dist.graph.sources.base import Rejects, SourceOptions
 from dkge_dist.graph.sources.columns import parse_columns
-from dkge_dist.graph.sources.jsonl import JsonLinesSource
+from dkge_dist.graph.sources.rows import JsonLinesSource
 from tests.graph.sources.reading import GOOD, refusal, triples, written
 from tests.graphs import Labelled, odd_triples
 
 
 def source(folder: Path, content: bytes | str, columns: str | None = None) -> JsonLinesSource:
-    return JsonLinesSource(written(folder / "graph.jsonl", content), columns=parse_columns(columns))
+    return JsonLinesSource(written(folder / "graph.jsonl", content), SourceOptions(columns=parse_columns(columns)))
 
 
 def test_objects_and_arrays(tmp_path: Path) -> None:

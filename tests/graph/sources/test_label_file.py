@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from dkge_dist.graph.sources import files
 from dkge_dist.graph.sources.base import Rejects
+from dkge_dist.graph.sources.delimited import LabelFileSource
 from dkge_dist.graph.sources.detect import open_label_files, open_source
-from dkge_dist.graph.sources.label_file import LabelFileSource
 from tests.graph.sources.reading import names, refusal, triples, written
 from tests.graphs import ODD_LABELS
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pyoxigraph import BlankNode, Literal, NamedNode
 
 from dkge_dist.graph.sources import files
-from dkge_dist.graph.sources.base import Rejects, SourceError
-from dkge_dist.graph.sources.ntriples import NTriplesSource
+from dkge_dist.graph.sources.base import Rejects, SourceError, SourceOptions
+from dkge_dist.graph.sources.rdf import NTriplesSource
 from dkge_dist.types import Split
 
 Triple = tuple[str, str, str]
@@ -105,13 +105,13 @@ def test_empty_file_has_no_triples(tmp_path: Path) -> None:
 
 def test_literals_can_be_left_out(tmp_path: Path) -> None:
     path = write(tmp_path, with_object('"x"@en') + GOOD + with_object('"1"') + with_object("_:b"))
-    source = NTriplesSource(path, literals=False)
+    source = NTriplesSource(path, SourceOptions(literals=False))
     assert [tail for _, _, tail in triples(source)] == ["<http://x/b>", "_:b"]
     assert source.counts == {"triples with a literal skipped": 2}
 
 
 def test_without_literals_to_leave_out_nothing_is_counted(tmp_path: Path) -> None:
-    source = NTriplesSource(write(tmp_path, GOOD), literals=False)
+    source = NTriplesSource(write(tmp_path, GOOD), SourceOptions(literals=False))
     assert triples(source) == [LABELS]
     assert source.counts == {}
 

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from dkge_dist.graph.sources import files
-from dkge_dist.graph.sources.base import Rejects, SourceError
-from dkge_dist.graph.sources.parquet import ParquetSource
+from dkge_dist.graph.sources.arrow import ParquetSource
+from dkge_dist.graph.sources.base import Rejects, SourceError, SourceOptions
 from dkge_dist.types import Split
 
 Triple = tuple[str, str, str]
@@ -106,7 +106,7 @@ def test_splits_are_the_files_of_a_folder(tmp_path: Path) -> None:
         split: write(tmp_path / f"{split.label}.parquet", h=column([split.label]), r=column(["r"]), t=column(["b"]))
         for split in Split
     }
-    source = ParquetSource(tmp_path, parts)
+    source = ParquetSource(tmp_path, files=parts)
     assert source.brings_splits
     assert [(batch.split, list(batch.head)) for batch in source.batches(Rejects())] == [
         (Split.TRAIN, ["train"]),
@@ -141,13 +141,15 @@ def test_missing_column_is_named(tmp_path: Path, missing: str) -> None:
     with pytest.raises(SourceError, match=f"^{path}: the columns are {names}: none are usual .*; name them"):
         triples(ParquetSource(path))
     with pytest.raises(SourceError, match=f"^{path}: no column '{missing}'; the columns are {names}$"):
-        triples(ParquetSource(path, columns=("h", "r", "t")))
+        triples(ParquetSource(path, SourceOptions(columns=("h", "r", "t"))))
 
 
 @pytest.mark.parametrize("columns", [("film", "job", "who"), (3, 1, 4)])
 def test_columns_that_the_user_says(tmp_path: Path, columns: tuple[str | int, str | int, str | int]) -> None:
     named = {"job": column(["r"]), "h": column(["?"]), "film": column(["a"]), "who": column(["b"])}
-    assert triples(ParquetSource(write(tmp_path / "graph.parquet", **named), columns=columns)) == [("a", "r", "b")]
+    assert triples(ParquetSource(write(tmp_path / "graph.parquet", **named), SourceOptions(columns=columns))) == [
+        ("a", "r", "b")
+    ]
 
 
 def test_usual_names_of_columns(tmp_path: Path) -> None:
@@ -161,7 +163,7 @@ def test_repeated_column_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=f"^{path}: which of the columns 'h', 'r', 't', 'h' is meant"):
         triples(ParquetSource(path))
     with pytest.raises(SourceError, match=f"^{path}: 2 columns named 'h'"):
-        triples(ParquetSource(path, columns=("h", "r", "t")))
+        triples(ParquetSource(path, SourceOptions(columns=("h", "r", "t"))))
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from dkge_dist.graph.sources import files, rdf
-from dkge_dist.graph.sources.base import Rejects
-from dkge_dist.graph.sources.ntriples import NQuadsSource, NTriplesSource
-from dkge_dist.graph.sources.rdf import RdfXmlSource, TrigSource, TurtleSource
+from dkge_dist.graph.sources.base import Rejects, SourceOptions
+from dkge_dist.graph.sources.rdf import NQuadsSource, NTriplesSource, RdfXmlSource, TrigSource, TurtleSource
 from tests.graph.sources.reading import refusal, triples, written
 
 PREFIX = "@prefix x: <http://x/> .\n"
@@ -65,7 +64,9 @@ def test_nodes_without_a_name_are_numbered_by_the_file(tmp_path: Path) -> None:
 
 
 def test_literals_can_be_left_out(tmp_path: Path) -> None:
-    source = TurtleSource(written(tmp_path / "graph.ttl", PREFIX + 'x:a x:p x:b, "text" .\n'), literals=False)
+    source = TurtleSource(
+        written(tmp_path / "graph.ttl", PREFIX + 'x:a x:p x:b, "text" .\n'), SourceOptions(literals=False)
+    )
     assert triples(source) == [("<http://x/a>", "<http://x/p>", "<http://x/b>")]
     assert source.counts == {"triples with a literal skipped": 1}
 

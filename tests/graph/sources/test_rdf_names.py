@@ -10,23 +10,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyoxigraph import Literal, NamedNode, Quad, RdfFormat, serialize
 
-from dkge_dist.graph.sources.base import Rejects
-from dkge_dist.graph.sources.ntriples import NTriplesSource
-from dkge_dist.graph.sources.rdf_names import PROPERTIES
+from dkge_dist.graph.sources.base import Rejects, SourceOptions
+from dkge_dist.graph.sources.rdf import NAME_PROPERTIES, NTriplesSource
 from dkge_dist.types import UsageError
 from tests.graph.sources.reading import names, triples, written
 
-LABEL, PREFERRED, NAME, SECURE_NAME = PROPERTIES
+LABEL, PREFERRED, NAME, SECURE_NAME = NAME_PROPERTIES
 GOOD = "<x:a> <x:p> <x:b> .\n"
 
 
 def source(folder: Path, *statements: str, literals: bool = True, language: str = "en") -> NTriplesSource:
     path = written(folder / "graph.nt", GOOD + "".join(f"{statement} .\n" for statement in statements))
-    return NTriplesSource(path, literals, language)
+    return NTriplesSource(path, SourceOptions(literals=literals, label_language=language))
 
 
 @pytest.mark.parametrize("literals", [True, False])
-@pytest.mark.parametrize("naming", PROPERTIES)
+@pytest.mark.parametrize("naming", NAME_PROPERTIES)
 def test_statements_that_name_are_no_triples(tmp_path: Path, naming: str, literals: bool) -> None:
     made = source(tmp_path, f'<x:a> {naming} "A"@en', f'<x:p> {naming} "is p of"', literals=literals)
     assert triples(made) == [("<x:a>", "<x:p>", "<x:b>")]

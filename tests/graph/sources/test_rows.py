@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dkge_dist.graph.sources.rows import RowError, RowReader, batch_of
+from dkge_dist.graph.sources.rows import RowError, RowReader
 
 
 def test_values_of_numpy_are_labels() -> None:
@@ -23,7 +23,3 @@ def test_other_keys_than_strings_are_ignored() -> None:
 def test_what_is_no_row_is_refused(row: object) -> None:
     with pytest.raises(RowError, match=r"expected \(head, relation, tail\)"):
         RowReader(None).read(row)
-
-
-def test_no_rows_are_an_empty_batch() -> None:
-    assert len(batch_of([]).head) == 0

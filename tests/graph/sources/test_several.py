@@ -8,9 +8,8 @@ from pathlib import Path
 import pandas
 import pytest
 
-from dkge_dist.graph.sources.base import SourceError
-from dkge_dist.graph.sources.detect import SourceOptions
-from dkge_dist.graph.sources.several import open_given
+from dkge_dist.graph.sources.base import SourceError, SourceOptions
+from dkge_dist.graph.sources.detect import open_given
 from dkge_dist.types import Split, UsageError
 from tests.graph.sources.reading import GOOD, read, refusal, signed, triples, written
 from tests.graphs import lines

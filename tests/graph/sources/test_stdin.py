@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from dkge_dist.graph.sources import files, stdin
+from dkge_dist.graph.sources import files
 from dkge_dist.graph.sources.base import SourceError
 from dkge_dist.graph.sources.detect import open_source
 from dkge_dist.graph.sources.files import STDIN
@@ -32,8 +32,8 @@ def piped(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bytes], None]]:
                 for start in range(0, len(content), 1000):
                     pipe.write(content[start : start + 1000])
 
-        kept = stdin._Kept()
-        monkeypatch.setattr(files, "open_stdin", lambda: stdin.BufferedReader(stdin.ReplayedInput(kept, read)))
+        kept = [bytearray()]
+        monkeypatch.setattr(files, "open_stdin", lambda: files.BufferedReader(files.StandardInput(kept, read)))
         threads.append(threading.Thread(target=run))
         threads[0].start()
 
@@ -51,7 +51,7 @@ def test_a_pipe_is_detected_and_read_whole(piped: Callable[[bytes], None], pack:
 
 
 def test_what_was_let_go_cannot_be_read_again(piped: Callable[[bytes], None], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stdin, "MAX_KEPT_BYTES", 100_000)
+    monkeypatch.setattr(files, "STDIN_KEPT_BYTES", 100_000)
     piped(lines(MANY).encode())
     source = open_source(STDIN)
     assert triples(source) == MANY

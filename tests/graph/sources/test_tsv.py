@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dkge_dist.graph.sources import files
-from dkge_dist.graph.sources.tsv import TsvSource
+from dkge_dist.graph.sources.delimited import TsvSource
 from dkge_dist.types import Split
 from tests.graph.sources.reading import GOOD, read, triples, written
 from tests.graphs import Labelled, lines, odd_triples
@@ -45,7 +45,7 @@ def test_any_label_at_any_chunk_border(
 def test_splits_are_the_files_of_a_folder(tmp_path: Path) -> None:
     by_split = {Split.TRAIN: GOOD[:1], Split.VALID: GOOD[1:2], Split.TEST: GOOD[2:]}
     paths = {split: written(tmp_path / f"{split.label}.tsv", lines(by_split[split])) for split in Split}
-    folder = TsvSource(tmp_path, paths)
+    folder = TsvSource(tmp_path, files=paths)
     assert folder.brings_splits
     assert read(folder) == list(zip(Split, GOOD, strict=True))
     assert folder.bytes_read == folder.bytes_total == sum(path.stat().st_size for path in paths.values())
