@@ -22,8 +22,8 @@ from dkge_dist.kernels.ranks import known_answers
 from dkge_dist.runtime import LocalRuntime
 from dkge_dist.store.store import Store
 from dkge_dist.surfaces import api
-from dkge_dist.tables.coded import CodedTable
-from dkge_dist.tables.table import LocalTable
+from dkge_dist.tables.coded import CodedIndex
+from dkge_dist.tables.index import ExactIndex
 from dkge_dist.types import Array, Split, Triples
 
 CHUNK = 256
@@ -90,9 +90,9 @@ def main() -> None:
     rng = np.random.default_rng(0)
     some = large[1][Split.TRAIN].take(np.sort(rng.choice(large[1][Split.TRAIN].count, arguments.triples, False)))
     by_codes, table = large[0], large[0].entities
-    if not isinstance(table, CodedTable):
+    if not isinstance(table, CodedIndex):
         raise SystemExit("the model of the large graph has no codes: remove its store, so that it is learnt anew")
-    by_vectors = replace(by_codes, entities=LocalTable(table.shard))
+    by_vectors = replace(by_codes, entities=ExactIndex(table.vectors(np.arange(table.rows))))
     ranks, large_seconds = [], []
     for embedding in (by_vectors, by_codes):
         rank(embedding, some.take(slice(0, 2)), large[1][Split.TRAIN])  # Kernels are loaded, parts are verified.

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from dkge_dist.store.manifest import ModelManifest
 from dkge_dist.store.store import Store
-from dkge_dist.tables.coded import open_joint
-from dkge_dist.tables.initializer import TableStart
-from dkge_dist.tables.memory import refuse_too_large
+from dkge_dist.tables.coded import open_index
+from dkge_dist.tables.index import VectorIndex
+from dkge_dist.tables.initializer import TableStart, refuse_too_large
 from dkge_dist.tables.table import LocalTable, Tables
 from dkge_dist.types import DkgeError, Field
 
@@ -139,10 +139,11 @@ class Runtime(Protocol):
     def session(self) -> AbstractContextManager[None]:
         """Stay connected over several steps; each of them would connect by itself otherwise."""
 
-    def open_tables(
-        self, store: Store, model: ModelManifest, rows: tuple[int, int], fields: tuple[Field, ...] = tuple(Field)
-    ) -> AbstractContextManager[Tables]:
+    def open_tables(self, store: Store, model: ModelManifest, rows: tuple[int, int]) -> AbstractContextManager[Tables]:
         """The tables of a model version, with room for so many entities and relations."""
+
+    def open_index(self, store: Store, model: ModelManifest) -> AbstractContextManager[VectorIndex]:
+        """The joint vectors of the entities of a model version, to be asked."""
 
     def run(self, spec: WorkerSpec, monitor: Monitor) -> AbstractContextManager[WorkerRun]:
         """Run a worker function to its end; the tables are there until the context ends."""
@@ -159,15 +160,15 @@ class LocalRuntime:
         return nullcontext()
 
     @contextmanager
-    def open_tables(
-        self, store: Store, model: ModelManifest, rows: tuple[int, int], fields: tuple[Field, ...] = tuple(Field)
-    ) -> Iterator[Tables]:
+    def open_tables(self, store: Store, model: ModelManifest, rows: tuple[int, int]) -> Iterator[Tables]:
         """The tables of a model version, mapped from the store."""
         kinds = zip((model.model.entities, model.model.relations), rows, strict=True)
-        if fields == (Field.JOINT,):
-            yield Tables(*(open_joint(store.storage, entries[Field.JOINT], count) for entries, count in kinds))
-        else:
-            yield Tables(*(LocalTable.stored(store.storage, entries, count, fields) for entries, count in kinds))
+        yield Tables(*(LocalTable.stored(store.storage, entries, count) for entries, count in kinds))
+
+    @contextmanager
+    def open_index(self, store: Store, model: ModelManifest) -> Iterator[VectorIndex]:
+        """The joint vectors of entities, scanned by their codes where they have any."""
+        yield open_index(store.storage, model.model.entities[Field.JOINT])
 
     @contextmanager
     def run(self, spec: WorkerSpec, monitor: Monitor) -> Iterator[WorkerRun]:

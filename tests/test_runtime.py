@@ -135,11 +135,9 @@ def test_tables_of_a_model_are_opened_with_room_for_more(store: Path) -> None:
     assert listing(store) == before, "what is written to a table stays in this process"
 
 
-def test_tables_may_have_some_fields_alone(store: Path) -> None:
-    with LocalRuntime().open_tables(Store.open(store), model_of(store), (0, 0), (Field.JOINT,)) as tables:
-        assert tables.entities.pull({Field.JOINT: np.array([0], ROW)})[Field.JOINT].shape == (1, 4)
-        with pytest.raises(KeyError):
-            tables.entities.pull({Field.KNOWLEDGE: np.array([0], ROW)})
+def test_an_index_answers_for_joint_vectors(store: Path) -> None:
+    with LocalRuntime().open_index(Store.open(store), model_of(store)) as index:
+        assert np.array_equal(index.vectors(np.array([0], ROW)), vectors_of(store).entities[Field.JOINT][:1])
 
 
 def test_this_process_is_one_shard_and_one_worker() -> None:

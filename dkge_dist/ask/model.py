@@ -18,6 +18,7 @@ from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.runtime import Runtime
 from dkge_dist.store.manifest import ModelManifest
 from dkge_dist.store.store import Store
+from dkge_dist.store.tables import load_table
 from dkge_dist.tables.table import Tables
 from dkge_dist.types import ROW, Array, DkgeError, Field, Report, UsageError
 
@@ -68,16 +69,18 @@ def open_model(store: Store, version: str | None = None) -> OpenedModel:
 @contextmanager
 def open_embedding(opened: OpenedModel, runtime: Runtime) -> Iterator[JointEmbedding]:
     """The joint vectors of a model; all entities alive are candidates."""
-    rows = (opened.model.model.entities[Field.JOINT].rows, opened.model.model.relations[Field.JOINT].rows)
-    with runtime.open_tables(opened.store, opened.model, rows, (Field.JOINT,)) as tables:
-        yield joint_embedding(tables, opened.snapshot)
+    relations = load_table(opened.store.storage, opened.model.model.relations[Field.JOINT])
+    with runtime.open_index(opened.store, opened.model) as entities:
+        yield JointEmbedding(entities, relations, opened.snapshot.alive_entities)
 
 
 def joint_embedding(tables: Tables, snapshot: Snapshot) -> JointEmbedding:
     """The joint vectors in some tables; all entities alive are candidates."""
-    every = np.arange(tables.relations.rows, dtype=ROW)
-    relations = tables.relations.pull({Field.JOINT: every})[Field.JOINT]
-    return JointEmbedding(tables.entities, relations, snapshot.alive_entities)
+    return JointEmbedding(
+        tables.entities.index,
+        tables.relations.index.vectors(np.arange(tables.relations.rows, dtype=ROW)),
+        snapshot.alive_entities,
+    )
 
 
 class LookedUp(NamedTuple):

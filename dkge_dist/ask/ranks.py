@@ -31,8 +31,8 @@ from dkge_dist.kernels.ranks import (
 )
 from dkge_dist.kernels.sets import among
 from dkge_dist.kernels.triples import canonical
-from dkge_dist.tables.table import Table
-from dkge_dist.types import OFFSET, ROW, Array, Field, Split, Triples
+from dkge_dist.tables.index import VectorIndex
+from dkge_dist.types import OFFSET, ROW, Array, Split, Triples
 
 Protocol = Literal["paper", "filtered"]
 TRIPLES_AT_ONCE = 2048
@@ -44,16 +44,16 @@ PROTOCOLS: tuple[Protocol, ...] = ("paper", "filtered")
 
 @dataclass(frozen=True)
 class JointEmbedding:
-    """o* of entities (a table, wherever its rows are) and of all relations; `candidates` are ascending entity rows."""
+    """o* of entities (an index, wherever its rows are) and of all relations; `candidates` are ascending entity rows."""
 
-    entities: Table
+    entities: VectorIndex
     relations: Array
     candidates: Array
 
     def vectors(self, rows: Array) -> Array:
         """o* of some entities, in their order."""
         distinct, number = np.unique(rows, return_inverse=True)
-        return self.entities.pull({Field.JOINT: distinct.astype(ROW)})[Field.JOINT][number]
+        return self.entities.vectors(distinct.astype(ROW))[number]
 
     def among(self, candidates: Array) -> JointEmbedding:
         """The same with other candidates (ascending rows)."""

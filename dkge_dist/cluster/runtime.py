@@ -13,6 +13,7 @@ from dkge_dist.cluster.workers import run_workers
 from dkge_dist.runtime import LocalCommunicator, Monitor, WorkerRun, WorkerSpec
 from dkge_dist.store.manifest import ModelManifest
 from dkge_dist.store.store import Store
+from dkge_dist.tables.index import VectorIndex
 from dkge_dist.tables.initializer import StoredTables
 from dkge_dist.tables.plan import ShardPlan
 from dkge_dist.tables.shard import Shard
@@ -32,20 +33,29 @@ class RayRuntime:
         return ray_session(self.config, self.config.workers)
 
     @contextmanager
-    def open_tables(
-        self, store: Store, model: ModelManifest, rows: tuple[int, int], fields: tuple[Field, ...] = tuple(Field)
-    ) -> Iterator[Tables]:
-        """Entities in shards, which read their rows from the store themselves; relations in this process."""
-        plan = ShardPlan(rows[0], model.block_rows, self.shards)
+    def open_tables(self, store: Store, model: ModelManifest, rows: tuple[int, int]) -> Iterator[Tables]:
+        """Entities in shards, relations in this process."""
+        relations = LocalTable.stored(store.storage, model.model.relations, rows[1])
+        with self._opened(store, model, rows[0], tuple(Field)) as entities:
+            yield Tables(entities, relations)
+
+    @contextmanager
+    def open_index(self, store: Store, model: ModelManifest) -> Iterator[VectorIndex]:
+        """Joint vectors in shards."""
+        with self._opened(store, model, model.model.entities[Field.JOINT].rows, (Field.JOINT,)) as entities:
+            yield entities
+
+    @contextmanager
+    def _opened(self, store: Store, model: ModelManifest, rows: int, fields: tuple[Field, ...]) -> Iterator[RayTable]:
+        """Some fields of the entities in shards, which read their rows from the store themselves."""
+        plan = ShardPlan(rows, model.block_rows, self.shards)
         entries = {field: model.model.entities[field] for field in fields}
         dim = entries[fields[0]].dim
-        relations = LocalTable.stored(store.storage, model.model.relations, rows[1], fields)
         with ray_session(self.config, 1), shard_actors(self.config, plan, _row_bytes(dim, len(fields))) as actors:
-            communicator = LocalCommunicator(Monitor())
-            entities = RayTable(plan, actors, secrets.token_hex(8), dim, communicator)
+            entities = RayTable(plan, actors, secrets.token_hex(8), dim, LocalCommunicator(Monitor()))
             try:
-                entities.open(StoredTables(store.storage.location, entries, rows[0]))
-                yield Tables(entities, relations)
+                entities.open(StoredTables(store.storage.location, entries, rows))
+                yield entities
             except ShardLostError as error:
                 raise DkgeError(f"{error}; {store} is as it was, and the same command starts again") from None
             finally:

@@ -18,17 +18,17 @@ import numpy as np
 
 from dkge_dist.cluster.errors import StaleAttemptError
 from dkge_dist.cluster.transport import AllocateReply, Shape
-from dkge_dist.kernels.codes import Grid, count_closer_of_many
+from dkge_dist.kernels.codes import Grid
 from dkge_dist.kernels.jit import set_threads
-from dkge_dist.kernels.ranks import FilteredCandidates, distances_to_rows
+from dkge_dist.kernels.ranks import FilteredCandidates
 from dkge_dist.kernels.sets import distinct
 from dkge_dist.store.codes import save_code_blocks
 from dkge_dist.store.manifest import PartEntry
 from dkge_dist.store.storage import Blob, open_storage
 from dkge_dist.store.tables import BlockIndex, blocks, save_blocks, save_delta
 from dkge_dist.tables.checkpoint import CheckpointFolder, read_rows, write_rows
+from dkge_dist.tables.index import ExactIndex, Nearest
 from dkge_dist.tables.initializer import RowInitializer, TableStart
-from dkge_dist.tables.nearest import Nearest, nearest
 from dkge_dist.tables.plan import ShardPlan
 from dkge_dist.tables.shard import Optimizer, Shard
 from dkge_dist.tables.table import COUNTED
@@ -222,11 +222,14 @@ class ShardServer:
             else:
                 self._shard.write(field, rows, values)
 
+    def _index(self) -> ExactIndex:
+        return ExactIndex(self._shard.values[Field.JOINT])
+
     def distances(self, attempt: str, query_QD: Array, indptr: Array, rows: Array) -> Array:
         """L1 distances of each query to the joint vectors of its own rows."""
         with self._changed:
             self._check(attempt)
-            return distances_to_rows(query_QD, self._shard.values[Field.JOINT], indptr, rows)
+            return self._index().distances(query_QD, indptr, rows)
 
     def count_closer(
         self, attempt: str, query_QD: Array, bound_Q: Array, candidates: Array, filtered: FilteredCandidates
@@ -234,13 +237,13 @@ class ShardServer:
         """How many candidates are closer to each query than its bound, and how many just as close."""
         with self._changed:
             self._check(attempt)
-            return count_closer_of_many(query_QD, bound_Q, self._shard.values[Field.JOINT], candidates, filtered)
+            return self._index().count_closer(query_QD, bound_Q, candidates, filtered)
 
     def nearest(self, attempt: str, query_QD: Array, candidates: Array, top: int) -> Nearest:
         """The candidates nearest to each query, by their rows in the whole table."""
         with self._changed:
             self._check(attempt)
-            found = nearest(query_QD, self._shard.values[Field.JOINT], candidates, top)
+            found = self._index().nearest(query_QD, candidates, top)
             return Nearest(self.plan.held(self.number)[found.rows].astype(found.rows.dtype), found.distances)
 
     def save_blocks(self, attempt: str, location: str) -> tuple[dict[Field, list[tuple[int, Blob]]], int]:

@@ -36,8 +36,8 @@ from dkge_dist.store.manifest import PartEntry, TableEntry
 from dkge_dist.store.storage import Staging
 from dkge_dist.store.tables import save_index
 from dkge_dist.tables.checkpoint import CheckpointFolder, create_files
+from dkge_dist.tables.index import Nearest, merged
 from dkge_dist.tables.initializer import TableStart
-from dkge_dist.tables.nearest import Nearest, merged
 from dkge_dist.tables.plan import ShardPlan
 from dkge_dist.tables.shard import Optimizer
 from dkge_dist.tables.table import Gradients, Pulled, RowsByField
@@ -230,6 +230,15 @@ class RayTable:
         results([self._ask(shard, request, read_nothing) for shard, request in requests.items()])
 
     # Ranks and answers: queries go to the shards, counts or the best rows come back
+
+    @property
+    def index(self) -> RayTable:
+        """The shards answer for their joint vectors themselves."""
+        return self
+
+    def vectors(self, rows: Array) -> Array:
+        """Copies of the joint vectors of distinct rows."""
+        return self.pull({Field.JOINT: rows})[Field.JOINT]
 
     def distances(self, query_QD: Array, indptr: Array, rows: Array) -> Array:
         """L1 distances of each query to the joint vectors of its own rows."""

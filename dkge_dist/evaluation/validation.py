@@ -33,7 +33,7 @@ from dkge_dist.kernels.ranks import (
 )
 from dkge_dist.kernels.sets import distinct
 from dkge_dist.kernels.triples import pack
-from dkge_dist.tables.table import joint_table
+from dkge_dist.tables.index import ExactIndex
 from dkge_dist.types import ROW, Array, Triples
 
 STREAM = 2
@@ -109,7 +109,7 @@ class Validation:
 
     def rank(self, entities: Array, relations: Array) -> Ranks:
         """Ranks by o* of the entities `rows` and of all relations."""
-        embedding = JointEmbedding(joint_table(entities), relations, self.candidates)
+        embedding = JointEmbedding(ExactIndex(entities), relations, self.candidates)
         return rank_filtered(embedding, self.triples, self.filtered, self.evidence)
 
     def measure(self, entities: Array, relations: Array) -> dict[str, float]:

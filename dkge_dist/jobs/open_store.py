@@ -25,7 +25,7 @@ from dkge_dist.jobs.report import PathLike, Report
 from dkge_dist.runtime import LocalRuntime
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import load_table
-from dkge_dist.tables.table import LocalTable
+from dkge_dist.tables.index import ExactIndex
 from dkge_dist.types import DkgeError, Field
 
 T = TypeVar("T")
@@ -97,8 +97,8 @@ class OpenStore:
         names, alive = opened.of_kind(kind)
         rows = np.flatnonzero(alive)
         table = self.session.embedding.entities
-        if kind == "entities" and field is Field.JOINT and isinstance(table, LocalTable):
-            values = table.shard.values[Field.JOINT]
+        if kind == "entities" and field is Field.JOINT and isinstance(table, ExactIndex):
+            values = table.values
         else:
             tables = opened.model.model.entities if kind == "entities" else opened.model.model.relations
             values = load_table(self._store.storage, tables[field])

@@ -52,7 +52,7 @@ from dkge_dist.store.models import (
     wants_compaction,
 )
 from dkge_dist.store.store import Store
-from dkge_dist.tables.table import Table, Tables
+from dkge_dist.tables.table import Tables, TrainingTable
 from dkge_dist.types import Array, DkgeError, Split, Triples
 
 ONLINE_VALIDATION = 3
@@ -256,7 +256,7 @@ def updated(
         yield PublishedModel(report, published, tables, evidence)
 
 
-def _moved(table: Table) -> Report:
+def _moved(table: TrainingTable) -> Report:
     """What went to and from the shards, as they counted it."""
     stats = table.stats()
     written = [n for n, shard in enumerate(stats) if any(shard[key] for key in ("push_calls", "write_calls"))]

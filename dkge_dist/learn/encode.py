@@ -19,7 +19,7 @@ from torch import Tensor
 from dkge_dist.learn.contexts import ObjectBatch
 from dkge_dist.model.attentive_gcn import PaddedBlock
 from dkge_dist.model.dkge import Encoder, path_features
-from dkge_dist.tables.table import Gradients, RowsByField, Table
+from dkge_dist.tables.table import Gradients, RowsByField, TrainingTable
 from dkge_dist.types import Array, Field
 
 CPU = torch.device("cpu")
@@ -32,7 +32,7 @@ Objects_contra = TypeVar("Objects_contra", contravariant=True)
 class ObjectEncoder(Protocol[Objects_contra]):
     """One kind of objects in a training step: their table, and how a batch of them is encoded."""
 
-    table: Table
+    table: TrainingTable
 
     def rows(self, batch: Objects_contra) -> RowsByField:
         """What a batch reads of the table."""
@@ -55,7 +55,7 @@ class Leaves:
 class TrainedObjects:
     """Objects of a training from scratch: all of their rows are trained."""
 
-    def __init__(self, encoder: Encoder, table: Table, device: torch.device = CPU) -> None:
+    def __init__(self, encoder: Encoder, table: TrainingTable, device: torch.device = CPU) -> None:
         self.encoder, self.table, self.device = encoder, table, device
 
     def rows(self, batch: ObjectBatch) -> RowsByField:

@@ -27,7 +27,7 @@ from dkge_dist.learn.encode import CHUNK, Leaves, encode, features_of, gradient_
 from dkge_dist.learn.plan import ObjectPlan
 from dkge_dist.model.dkge import Encoder
 from dkge_dist.model.frozen_contexts import encode_frozen, encode_partly_frozen, hidden_features, products
-from dkge_dist.tables.table import Gradients, RowsByField, Table
+from dkge_dist.tables.table import Gradients, RowsByField, TrainingTable
 from dkge_dist.types import OFFSET, ROW, Array, Field
 
 PULLED = 1 << 16
@@ -81,7 +81,7 @@ class OnlineObjects:
     def __init__(
         self,
         encoder: Encoder,
-        table: Table,
+        table: TrainingTable,
         contexts: Contexts,
         topology: Topology,
         plan: ObjectPlan,

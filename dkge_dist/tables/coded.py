@@ -1,12 +1,12 @@
 """Joint vectors of a stored model to be asked: scanned by their codes, and read and verified only where these are near.
 
-The base stays mapped as it is. What deltas wrote over it lies beside it, with codes that are made when the table is
+The base stays mapped as it is. What deltas wrote over it lies beside it, with codes that are made when the index is
 opened: writing it into the mapped pages would copy a page for nearly every row.
 """
 
 from __future__ import annotations
 
-from functools import cached_property, reduce
+from functools import reduce
 
 import numpy as np
 
@@ -19,58 +19,35 @@ from dkge_dist.store.manifest import TableEntry
 from dkge_dist.store.storage import Storage, StoreError
 from dkge_dist.store.tables import VALUE, BlockIndex, load_delta, load_table, map_base
 from dkge_dist.store.verify import DamagedPartError
-from dkge_dist.tables.nearest import Nearest
-from dkge_dist.tables.shard import Shard
-from dkge_dist.tables.table import COUNTED, LocalTable, Pulled, RowsByField
-from dkge_dist.types import OFFSET, ROW, Array, Field
+from dkge_dist.tables.index import ExactIndex, Nearest, VectorIndex
+from dkge_dist.types import OFFSET, ROW, Array
 
 QUERIES_AT_ONCE = 64
 FIRST_TILES, GROWTH = 64, 8
 """The nearest are looked for in so many tiles first, and then in so many times more: what was found bounds the rest."""
 
 
-def open_joint(storage: Storage, entry: TableEntry, rows: int) -> LocalTable:
-    """The joint vectors of a model, for questions. Without codes, or where nothing can be mapped, all of them."""
-    if entry.codes is not None and rows <= entry.rows:
+def open_index(storage: Storage, entry: TableEntry) -> VectorIndex:
+    """Stored vectors, to be asked. Without codes, or where nothing can be mapped, all of them in memory."""
+    if entry.codes is not None:
         index = BlockIndex(storage, entry)
         values = map_base(index)
         if values is not None:
-            return CodedTable(storage, entry, index, values)
-    return LocalTable.stored(storage, {Field.JOINT: entry}, rows, (Field.JOINT,))
+            return CodedIndex(storage, entry, index, values)
+    return ExactIndex(load_table(storage, entry, will_scan=True))
 
 
-class CodedTable(LocalTable):
-    """All joint vectors in this process, with codes. Whoever wants anything but to ask gets a verified copy of all."""
+class CodedIndex:
+    """Vectors of a store that are scanned by their codes."""
 
     def __init__(self, storage: Storage, entry: TableEntry, index: BlockIndex, values: Array) -> None:
-        self._storage, self._entry = storage, entry
-        self._counts = dict.fromkeys(COUNTED, 0)
+        self.rows, self.dim = entry.rows, entry.dim
         self._base = _Base(index, values, StoredCodes(storage, entry))
         self._rows, self._written = written_rows(storage, entry, index.rows)
         self._tiles = encode(self._written, self._base.codes.index.grid)
 
-    @cached_property
-    def shard(self) -> Shard:  # type: ignore[override]
-        """All rows, read and verified."""
-        return Shard({Field.JOINT: load_table(self._storage, self._entry, will_scan=True)})
-
-    @property
-    def rows(self) -> int:
-        """How many rows there are."""
-        return self._entry.rows
-
-    @property
-    def dim(self) -> int:
-        """The dimension of the vectors."""
-        return self._entry.dim
-
-    def pull(self, wanted: RowsByField, ticket: int | None = None) -> Pulled:
-        """Copies of the distinct rows asked for."""
-        self._counts["pull_calls"] += 1
-        self._counts["rows_pulled"] += sum(rows.shape[0] for rows in wanted.values())
-        return {field: self._take(rows) for field, rows in wanted.items()}
-
-    def _take(self, rows: Array) -> Array:
+    def vectors(self, rows: Array) -> Array:
+        """Copies of the vectors of distinct rows, verified."""
         is_over = among(self._rows, rows)
         below, over = rows[~is_over], rows[is_over]
         values = np.empty((rows.shape[0], self.dim), np.float32)
@@ -80,7 +57,7 @@ class CodedTable(LocalTable):
         return values
 
     def distances(self, query_QD: Array, indptr: Array, rows: Array) -> Array:
-        """L1 distances of each query to the joint vectors of its own rows."""
+        """L1 distances of each query to its own rows."""
         is_over = among(self._rows, rows)
         out = np.empty(rows.shape[0], np.float32)
         if not is_over.all() or not rows.shape[0]:
@@ -152,14 +129,6 @@ class CodedTable(LocalTable):
 
     def _add(self, best: _Best, query_D: Array, rows: Array) -> None:
         best.add(rows, self.distances(query_D[None], np.array([0, rows.shape[0]], OFFSET), rows))
-
-    def _count_written(self, call: str, *rows: Array) -> None:
-        raise AssertionError("a table that was opened to be asked is not written to")
-
-    def stats(self) -> list[dict[str, int]]:
-        """Of the one shard that this table is."""
-        held = (self._base.values, self._base.codes.tiles, self._written, self._tiles)
-        return [{**self._counts, "rows": self.rows, "bytes_held": sum(array.nbytes for array in held)}]
 
 
 class _Best:

@@ -1,10 +1,14 @@
-"""Start values of tables: at random, or those of a version.
+"""Start values of tables: at random, or those of a version. And whether such tables fit into this machine's memory.
 
 At random, a row has the same values whether it is made alone or with all others.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +16,10 @@ import numpy as np
 from dkge_dist.store.manifest import TableEntry
 from dkge_dist.store.storage import open_storage
 from dkge_dist.store.tables import load_table
-from dkge_dist.types import TRAINED, Array, Field
+from dkge_dist.types import TRAINED, Array, DkgeError, Field
+
+VALUE_BYTES = 4
+CGROUP = Path("/sys/fs/cgroup/memory.max")
 
 
 def initial_rows(count: int, dim: int, rng: np.random.Generator, scale: float = 1.0) -> Array:
@@ -77,3 +84,26 @@ def _generator_after(numbers: int, seed: tuple[int, ...]) -> np.random.Generator
     rng = np.random.Generator(bits)
     rng.random(numbers % 2, np.float32)
     return rng
+
+
+def refuse_too_large(tables: Sequence[TableStart], available: int | None = None) -> None:
+    """DkgeError if the vectors of some tables and their optimizer state need more memory than is available."""
+    available = available_memory() if available is None else available
+    needed = sum(one.rows * VALUE_BYTES * (one.dim * len(Field) + len(TRAINED)) for one in tables)
+    if needed > available:
+        largest = max(tables, key=lambda one: one.rows)
+        raise DkgeError(
+            f"{largest.rows:,} vectors of dimension {largest.dim} do not fit: tables need {needed / 1e9:,.1f} GB, "
+            f"this machine has {available / 1e9:,.1f} GB to give; take a smaller model.dim, or --shards on a cluster"
+        )
+
+
+def available_memory() -> int:
+    """Bytes that this process could still get: of the machine, and of what a container allows."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    with suppress(OSError, StopIteration, ValueError):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        found.append(1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]))
+    with suppress(OSError, ValueError):  # Often there is no limit, which is told as "max".
+        found.append(int(CGROUP.read_text(encoding="ascii")))
+    return min(found)

@@ -1,23 +1,16 @@
-"""The table protocol: all that learning and evaluation know of where rows live. And the table in this process.
-
-Shapes: Q queries, D dimensions.
-"""
+"""The `TrainingTable` protocol: all that learning knows of where rows live. And the table in this process."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-import numpy as np
-
-from dkge_dist.kernels.codes import count_closer_of_many
-from dkge_dist.kernels.ranks import FilteredCandidates, distances_to_rows
 from dkge_dist.store.manifest import PartEntry, TableEntry
 from dkge_dist.store.storage import Staging, Storage
 from dkge_dist.store.tables import load_table, save_delta, save_table
 from dkge_dist.tables.checkpoint import CheckpointFolder, Span, create_files, read_rows, write_rows
+from dkge_dist.tables.index import ExactIndex, VectorIndex
 from dkge_dist.tables.initializer import TableStart
-from dkge_dist.tables.nearest import Nearest, nearest
 from dkge_dist.tables.shard import Optimizer, Shard
 from dkge_dist.types import Array, Field
 
@@ -38,7 +31,7 @@ COUNTED = (
 """What the statistics of a shard count since it was opened. Bytes are those that moved between processes."""
 
 
-class Table(Protocol):
+class TrainingTable(Protocol):
     """Rows by their permanent number, wherever they are held."""
 
     @property
@@ -68,16 +61,9 @@ class Table(Protocol):
     def reset(self, field: Field, rows: Array, values: Array) -> None:
         """Set rows of a trained field to start values and forget their optimizer state."""
 
-    def distances(self, query_QD: Array, indptr: Array, rows: Array) -> Array:
-        """L1 distances of joint vectors: of query q to the rows `rows[indptr[q]:indptr[q + 1]]`."""
-
-    def count_closer(
-        self, query_QD: Array, bound_Q: Array, candidates: Array, filtered: FilteredCandidates
-    ) -> tuple[Array, Array]:
-        """How many candidates (ascending rows) are closer to each query than its bound, and how many just as close."""
-
-    def nearest(self, query_QD: Array, candidates: Array, top: int) -> Nearest:
-        """The `top` candidates (ascending rows) nearest to each query, best first; among equals the smaller row."""
+    @property
+    def index(self) -> VectorIndex:
+        """The joint vectors as they are now, to be asked."""
 
     def save_checkpoint(self, folder: CheckpointFolder) -> None:
         """Write the trained fields and their optimizer state into an empty folder."""
@@ -101,8 +87,8 @@ class Table(Protocol):
 class Tables(NamedTuple):
     """The two tables of a model."""
 
-    entities: Table
-    relations: Table
+    entities: TrainingTable
+    relations: TrainingTable
 
 
 class LocalTable:
@@ -166,19 +152,10 @@ class LocalTable:
         self._counts[call] += count > 0
         self._counts["rows_pushed"] += count
 
-    def distances(self, query_QD: Array, indptr: Array, rows: Array) -> Array:
-        """L1 distances of each query to the joint vectors of its own rows."""
-        return distances_to_rows(query_QD, self.shard.values[Field.JOINT], indptr, rows)
-
-    def count_closer(
-        self, query_QD: Array, bound_Q: Array, candidates: Array, filtered: FilteredCandidates
-    ) -> tuple[Array, Array]:
-        """How many candidates are closer to each query than its bound, and how many just as close."""
-        return count_closer_of_many(query_QD, bound_Q, self.shard.values[Field.JOINT], candidates, filtered)
-
-    def nearest(self, query_QD: Array, candidates: Array, top: int) -> Nearest:
-        """The `top` candidates nearest to each query."""
-        return nearest(query_QD, self.shard.values[Field.JOINT], candidates, top)
+    @property
+    def index(self) -> VectorIndex:
+        """The joint vectors, which are not copied."""
+        return ExactIndex(self.shard.values[Field.JOINT])
 
     def save_checkpoint(self, folder: CheckpointFolder) -> None:
         """Write the trained fields and their optimizer state into an empty folder."""
@@ -211,8 +188,3 @@ class LocalTable:
 
     def close(self) -> None:
         """Nothing to release."""
-
-
-def joint_table(values: Array) -> LocalTable:
-    """A table of joint vectors alone, for ranks and answers."""
-    return LocalTable(Shard({Field.JOINT: np.ascontiguousarray(values, np.float32)}))

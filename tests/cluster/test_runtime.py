@@ -17,10 +17,11 @@ from dkge_dist.ask.ranks import JointEmbedding, rank
 from dkge_dist.cluster.errors import ShardLostError
 from dkge_dist.cluster.runtime import RayRuntime
 from dkge_dist.cluster.session import ClusterConfig
+from dkge_dist.cluster.table import RayTable
 from dkge_dist.runtime import LocalRuntime, Monitor, Runtime
 from dkge_dist.store.models import ModelMetadata, load_arrays, publish_model, save_model
 from dkge_dist.store.store import Store
-from dkge_dist.store.tables import block_rows
+from dkge_dist.store.tables import block_rows, load_table
 from dkge_dist.surfaces import api
 from dkge_dist.surfaces.cli.main import main
 from dkge_dist.tables.table import LocalTable
@@ -61,7 +62,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> OpenedModel:
 def test_ranks_of_single_triples_agree(opened: OpenedModel) -> None:
     """Not only their means; with ties, with candidates left out, and rows in the order they were asked for."""
     snapshot, model = opened.snapshot, opened.model
-    rows = (model.model.entities[Field.JOINT].rows, model.model.relations[Field.JOINT].rows)
+    relations = load_table(opened.store.storage, model.model.relations[Field.JOINT])
     candidates = np.flatnonzero(snapshot.entities_alive)[::2].astype(ROW)
     triples, train = snapshot.triples(Split.TEST), snapshot.triples(Split.TRAIN)
     asked, evidence = np.array([299, 3, 3, 64, 299, 130], ROW), open_evidence(opened)
@@ -69,18 +70,19 @@ def test_ranks_of_single_triples_agree(opened: OpenedModel) -> None:
     runtimes: list[Runtime] = [LocalRuntime(), RayRuntime(ClusterConfig(3))]
     found = []
     for runtime in runtimes:
-        with runtime.open_tables(opened.store, model, rows, (Field.JOINT,)) as tables:
-            relations = tables.relations.pull({Field.JOINT: np.arange(rows[1], dtype=ROW)})[Field.JOINT]
-            embedding = JointEmbedding(tables.entities, relations, candidates)
+        with runtime.open_index(opened.store, model) as entities:
+            embedding = JointEmbedding(entities, relations, candidates)
             ranks, scored = rank(embedding, triples, train), rank(embedding, triples, train, evidence)
             pulled = embedding.vectors(asked)
-            found.append((ranks.tail, ranks.head, pulled, tables.entities.stats(), scored.tail, scored.head))
+            found.append((ranks.tail, ranks.head, pulled, entities, scored.tail, scored.head))
+            if isinstance(entities, RayTable):
+                held = [of["rows"] for of in entities.stats()]
     (here, there) = found
     for number in (0, 1, 2, 4, 5):
         assert np.array_equal(here[number], there[number])
     assert not np.array_equal(here[0], here[4]) and not np.array_equal(here[1], here[5])
     assert (here[0] % 1 == 0.5).any(), "ties get the mean of the best and the worst rank"
-    assert [of["rows"] for of in there[3]] == [128, 108, 64], "blocks of 64 rows, round robin"
+    assert held == [128, 108, 64], "blocks of 64 rows, round robin"
 
 
 def test_ties_are_broken_alike(opened: OpenedModel) -> None:
@@ -113,7 +115,7 @@ def test_lost_shard_leaves_the_store_as_it_was(opened: OpenedModel) -> None:
     runtime = RayRuntime(ClusterConfig(1))
     with (
         pytest.raises(DkgeError, match=r"^shard 0 is gone; .*store is as it was, and the same command starts again$"),
-        runtime.open_tables(opened.store, opened.model, (300, 4), (Field.JOINT,)),
+        runtime.open_index(opened.store, opened.model),
     ):
         raise ShardLostError("shard 0 is gone")
 

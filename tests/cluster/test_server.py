@@ -15,9 +15,8 @@ from dkge_dist.cluster.errors import StaleAttemptError
 from dkge_dist.cluster.server import ShardServer, summed
 from dkge_dist.kernels.codes import Grid
 from dkge_dist.kernels.ranks import FilteredCandidates
-from dkge_dist.tables.nearest import merged
+from dkge_dist.tables.index import ExactIndex, merged
 from dkge_dist.tables.plan import ShardPlan
-from dkge_dist.tables.table import joint_table
 from dkge_dist.types import OFFSET, ROW, TRAINED, Field
 from tests.cluster.twins import everything, gradients_of_shard, local, rows_of_shard, servers, stored, summed_over_ranks
 from tests.tables.rows import (
@@ -321,7 +320,7 @@ def test_ranks_and_nearest_rows_add_up_over_shards(tmp_path: Path, shards: int) 
     """Ties included: of rows at the same distance the smaller one comes first, wherever it is held."""
     rng = np.random.default_rng(shards)
     joint = rounded(rng, ROWS)
-    made, twin = servers(shards, content=stored(tmp_path, {Field.JOINT: joint})), joint_table(joint)
+    made, twin = servers(shards, content=stored(tmp_path, {Field.JOINT: joint})), ExactIndex(joint)
     plan = made[0].plan
     queries = rounded(rng, 6) + np.float32(0.25)
     bounds = np.abs(queries - joint[rng.integers(0, ROWS, 6)]).sum(1).astype(np.float32)

@@ -14,7 +14,7 @@ from dkge_dist.cluster.table import RayTable
 from dkge_dist.store.manifest import TableEntry
 from dkge_dist.store.storage import Storage, open_storage
 from dkge_dist.tables.initializer import RowInitializer, StoredTables
-from dkge_dist.tables.table import LocalTable, Table
+from dkge_dist.tables.table import LocalTable, TrainingTable
 from dkge_dist.types import ROW, TRAINED, DkgeError, Field
 from tests.cluster.twins import local, ray_tables
 from tests.tables.contract import TableContract
@@ -44,10 +44,10 @@ class TestRayTable(TableContract):
     def _actors(self, actors: dict[int, list[Any]], request: pytest.FixtureRequest) -> None:
         self.actors = actors[request.param]
 
-    def make_table(self, start: RowInitializer) -> Table:
+    def make_table(self, start: RowInitializer) -> TrainingTable:
         return ray_tables(self.actors, content=start)[0]
 
-    def open_table(self, storage: Storage, entries: dict[Field, TableEntry], rows: int) -> Table:
+    def open_table(self, storage: Storage, entries: dict[Field, TableEntry], rows: int) -> TrainingTable:
         assert rows == ROWS, "the actors are of one size"
         return ray_tables(self.actors, content=StoredTables(storage.location, entries, rows))[0]
 

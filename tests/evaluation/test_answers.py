@@ -12,7 +12,7 @@ from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.triples import canonical
-from dkge_dist.tables.table import joint_table
+from dkge_dist.tables.index import ExactIndex
 from dkge_dist.types import ROW
 from tests import reference
 from tests.evidence.building import dense_scores, every_question, limits, questions_of, rounded
@@ -32,7 +32,7 @@ def test_the_nearest_candidates_of_each_question(asked: list[tuple[int, int, boo
     rng = np.random.default_rng(seed)
     entities, relations = (rng.integers(-2, 3, (count, 3)).astype(np.float32) for count in (ROWS, RELATIONS))
     alive = rng.random(ROWS) < 0.7
-    embedding = JointEmbedding(joint_table(entities), relations, np.flatnonzero(alive).astype(ROW))
+    embedding = JointEmbedding(ExactIndex(entities), relations, np.flatnonzero(alive).astype(ROW))
     known = [np.flatnonzero(rng.random(ROWS) < 0.2).astype(ROW) for _ in asked]
     found = answer(embedding, questions_of(asked), top, known)
     assert len(found) == len(asked)
@@ -64,7 +64,7 @@ def test_with_evidence_the_best_are_those_of_scoring_everything(
     snapshot = Snapshot.full(tuple(canonical(to_triples(part)) for part in splits), graph.rows, graph.relations)
     questions = questions_of(asked)
     known = known_answers(snapshot, questions)
-    found = answer(JointEmbedding(joint_table(entities), relations, alive), questions, top, known, evidence)
+    found = answer(JointEmbedding(ExactIndex(entities), relations, alive), questions, top, known, evidence)
     for number, question in enumerate(asked):
         scores = dense_scores((entities, relations), evidence, question)
         others = np.setdiff1d(alive, known[number])
@@ -77,7 +77,7 @@ def test_with_evidence_the_best_are_those_of_scoring_everything(
 def test_a_score_is_that_of_the_triple_that_the_answer_makes() -> None:
     rng = np.random.default_rng(0)
     entities, relations = (rng.normal(size=(count, 8)).astype(np.float32) for count in (ROWS, RELATIONS))
-    embedding = JointEmbedding(joint_table(entities), relations, np.arange(ROWS, dtype=ROW))
+    embedding = JointEmbedding(ExactIndex(entities), relations, np.arange(ROWS, dtype=ROW))
     questions = questions_of([(4, 1, True), (7, 2, False)])
     found = answer(embedding, questions, 5, [np.array([3, 9], ROW), np.empty(0, ROW)])
     assert [part.rows.shape[0] for parts in found for part in parts] == [2, 5, 0, 5]

@@ -25,7 +25,7 @@ from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.evidence.weights import EvidenceWeights
 from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.triples import canonical
-from dkge_dist.tables.table import joint_table
+from dkge_dist.tables.index import ExactIndex
 from dkge_dist.types import ROW, Array, Triples
 from tests.evidence.building import dense_rank, dense_scores, limits, rounded
 from tests.reference import Triple
@@ -36,7 +36,7 @@ triple = st.tuples(st.integers(0, ROWS - 1), st.integers(0, RELATIONS - 1), st.i
 
 
 def embedding(entities: Array, relations: Array, candidates: Array) -> JointEmbedding:
-    return JointEmbedding(joint_table(entities), relations, candidates.astype(ROW))
+    return JointEmbedding(ExactIndex(entities), relations, candidates.astype(ROW))
 
 
 def slow_rank(joint: JointEmbedding, asked: Triple, known: set[Triple], tail_side: bool) -> float:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dkge_dist.ask.ranks import JointEmbedding
 from dkge_dist.ask.scores import score_triples
 from dkge_dist.evidence.walks import WalkLimits
-from dkge_dist.tables.table import joint_table
+from dkge_dist.tables.index import ExactIndex
 from dkge_dist.types import ROW
 from tests.evidence.building import dense_scores, limits, rounded
 from tests.strategies import RandomGraph, related_graphs, to_triples
@@ -21,7 +21,7 @@ def test_it_is_the_mean_of_scoring_everything_on_both_sides(graph: RandomGraph, 
     rng = np.random.default_rng(seed)
     vectors = tuple(rng.integers(-2, 3, (n, 3)).astype(np.float32) for n in (graph.rows, graph.relations))
     evidence = rounded(graph.triples, graph.rows, graph.relations, bounds, seed)
-    embedding = JointEmbedding(joint_table(vectors[0]), vectors[1], np.arange(graph.rows, dtype=ROW))
+    embedding = JointEmbedding(ExactIndex(vectors[0]), vectors[1], np.arange(graph.rows, dtype=ROW))
     drawn = rng.integers(0, [graph.rows, graph.relations, graph.rows], (6, 3)).tolist()
     asked = [*graph.triples[:4], *(tuple(line) for line in drawn)]
     for by in (None, evidence):

@@ -17,7 +17,7 @@ from dkge_dist.graph.topology import Topology
 from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.kernels.triples import canonical
-from dkge_dist.tables.table import joint_table
+from dkge_dist.tables.index import ExactIndex
 from dkge_dist.types import ROW, Triples
 from tests.evidence.building import dense_rank, dense_scores, limits, rounded
 from tests.reference import Triple
@@ -52,7 +52,7 @@ def test_on_everything_it_equals_link_prediction(
     with mock.patch.object(link_prediction, "KNOWN_AT_ONCE", 1 + seed):
         validation = Validation(valid, Topology.of(train, ROWS), candidates)
     assert np.all(np.diff(validation.rows) > 0)
-    expected = metrics(rank(JointEmbedding(joint_table(entities), relations, candidates), valid, train).both)
+    expected = metrics(rank(JointEmbedding(ExactIndex(entities), relations, candidates), valid, train).both)
     assert measured(validation, entities, relations) == expected
 
 
@@ -116,7 +116,7 @@ def test_a_sample_is_ranked_among_the_sampled_candidates(max_triples: int, max_c
     assert len(set(some.tolist())) == some.shape[0] == min(max_candidates, made.entities.shape[0])
     assert set(some.tolist()) <= set(made.entities.tolist()), "only entities of the snapshot compete"
     entities, relations = vectors(stream)
-    of_sample = JointEmbedding(joint_table(entities), relations, some)
+    of_sample = JointEmbedding(ExactIndex(entities), relations, some)
     expected = metrics(rank(of_sample, to_triples(drawn), made.train).both)
     assert measured(validation, entities, relations) == expected
 

@@ -11,7 +11,7 @@ import pytest
 import dkge_dist
 from dkge_dist.ask import evidence as job
 from dkge_dist.ask.evidence import FEW_QUESTIONS, open_evidence, walk_limits
-from dkge_dist.ask.model import OpenedModel, joint_embedding, open_model
+from dkge_dist.ask.model import OpenedModel, open_embedding, open_model
 from dkge_dist.evidence.fitting import EvidenceFitting
 from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.scores import Evidence
@@ -23,7 +23,7 @@ from dkge_dist.runtime import LocalRuntime
 from dkge_dist.settings import load_settings, settings_of_model
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
-from dkge_dist.types import ROW, Field, Triples
+from dkge_dist.types import ROW, Triples
 from tests.jobs.building import ADDED, ingest_night, some_train, trained_store
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -65,10 +65,8 @@ def test_a_model_is_opened_with_the_evidence_that_it_was_learnt_with(store: Path
     assert_same_graph(evidence.graph, rebuilt(opened))
     settings = settings_of_model(opened.model.model.settings)
     graph = training_graph(opened.snapshot, (opened.names[0].digests, opened.names[1].digests), settings)
-    rows = (graph.entity_rows, graph.relation_rows)
-    with LocalRuntime().open_tables(opened.store, opened.model, rows, (Field.JOINT,)) as tables:
-        distances = joint_embedding(tables, opened.snapshot).distances
-        fitted = EvidenceFitting.of(graph, walk_limits(settings)).fitted(distances)
+    with open_embedding(opened, LocalRuntime()) as embedding:
+        fitted = EvidenceFitting.of(graph, walk_limits(settings)).fitted(embedding.distances)
     assert fitted.weights.relation_2RJ.tobytes() == evidence.weights.relation_2RJ.tobytes()
     assert (fitted.weights.scale, fitted.weights.near) == (evidence.weights.scale, evidence.weights.near)
     assert evidence.weights.near > 0

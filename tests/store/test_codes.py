@@ -21,7 +21,7 @@ from dkge_dist.store.store import Store
 from dkge_dist.store.tables import BlockIndex, save_bytes, save_table
 from dkge_dist.store.verify import DamagedPartError
 from dkge_dist.surfaces import api
-from dkge_dist.tables.coded import CodedTable
+from dkge_dist.tables.coded import CodedIndex
 from dkge_dist.types import Field
 from tests.graphs import LEARN, dense, write_tsv
 from tests.store.damage import flipped
@@ -68,7 +68,7 @@ def publish(path: Path, change: Callable[[TableEntry], TableEntry]) -> None:
 def questions(path: Path) -> list[Any]:
     """Answers, ranks and neighbours of the current model."""
     with dkge_dist.open(path) as asked:
-        assert isinstance(asked.session.embedding.entities, CodedTable) == (joint(Store.open(path)).codes is not None)
+        assert isinstance(asked.session.embedding.entities, CodedIndex) == (joint(Store.open(path)).codes is not None)
         return [
             [[(a.entity, a.score) for a in asked.answer(f"e{n}", "r1", evidence=n % 2 == 0)] for n in range(1, 9)],
             [[(n.entity, n.score) for n in asked.similar(f"e{n}")] for n in range(1, 9)],

@@ -1,4 +1,4 @@
-"""What every `Table` promises, wherever its rows are. A test class of an implementation inherits `TableContract`.
+"""What every `TrainingTable` promises, wherever its rows are. Test classes of implementations inherit `TableContract`.
 
 An implementation says how to make a table at its start values and how to open one from a store. Everything else goes
 through the protocol. Values are compared with `Shard`, to the bit, and with the formulas written in plain numpy.
@@ -7,7 +7,7 @@ through the protocol. Values are compared with `Shard`, to the bit, and with the
 from __future__ import annotations
 
 import itertools
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,11 +18,12 @@ import pytest
 from dkge_dist.store.manifest import TableEntry
 from dkge_dist.store.storage import Storage, open_storage
 from dkge_dist.store.tables import load_table, save_table
+from dkge_dist.tables.index import VectorIndex
 from dkge_dist.tables.initializer import RowInitializer
 from dkge_dist.tables.shard import EPSILON, Shard
-from dkge_dist.tables.table import COUNTED, Table
-from dkge_dist.types import ROW, TRAINED, DkgeError, Field
-from tests.tables.rank_contract import RankContract
+from dkge_dist.tables.table import COUNTED, TrainingTable
+from dkge_dist.types import ROW, TRAINED, Array, DkgeError, Field
+from tests.tables.index_contract import IndexContract
 from tests.tables.rows import (
     ADAGRAD,
     BLOCK,
@@ -47,19 +48,19 @@ from tests.tables.rows import (
 )
 
 
-class TableContract(RankContract, ABC):
+class TableContract(IndexContract):
     """Inherit, implement the two hooks, and call the class Test…"""
 
     @abstractmethod
-    def make_table(self, start: RowInitializer) -> Table:
+    def make_table(self, start: RowInitializer) -> TrainingTable:
         """A table at start values, in blocks of `BLOCK` rows, as its only worker sees it."""
 
     @abstractmethod
-    def open_table(self, storage: Storage, entries: dict[Field, TableEntry], rows: int) -> Table:
+    def open_table(self, storage: Storage, entries: dict[Field, TableEntry], rows: int) -> TrainingTable:
         """The fields of `entries`, as they are in a store, with room for `rows` rows."""
 
     @pytest.fixture
-    def table(self) -> Iterator[Table]:
+    def table(self) -> Iterator[TrainingTable]:
         """A table at its start values."""
         table = self.make_table(START)
         yield table
@@ -70,43 +71,49 @@ class TableContract(RankContract, ABC):
         """The same rows, to compare with."""
         return Shard(START.whole())
 
+    def index_of(self, values: Array) -> VectorIndex:
+        """The joint vectors of a table."""
+        table = self.make_table(START)
+        table.write(Field.JOINT, EVERY_ROW, values)
+        return table.index
+
     # Size and start values
 
-    def test_it_tells_its_size(self, table: Table) -> None:
+    def test_it_tells_its_size(self, table: TrainingTable) -> None:
         assert (table.rows, table.dim) == (ROWS, DIM)
 
-    def test_it_begins_with_start_values(self, table: Table) -> None:
+    def test_it_begins_with_start_values(self, table: TrainingTable) -> None:
         found = table.pull(EVERYTHING)
         assert_same_rows(found, START.whole())
         assert not found[Field.JOINT].any()
 
     # Pull
 
-    def test_a_pull_keeps_the_order_asked_for(self, table: Table) -> None:
+    def test_a_pull_keeps_the_order_asked_for(self, table: TrainingTable) -> None:
         wanted = {Field.CONTEXT: rows_of(149, 0, 77, 8, 7), Field.KNOWLEDGE: rows_of(3)}
         whole = START.whole()
         assert_same_rows(table.pull(wanted), {field: whole[field][rows] for field, rows in wanted.items()})
 
-    def test_a_pull_of_no_rows(self, table: Table) -> None:
+    def test_a_pull_of_no_rows(self, table: TrainingTable) -> None:
         found = table.pull({Field.KNOWLEDGE: rows_of(), Field.JOINT: rows_of()})
         assert {field: values.shape for field, values in found.items()} == {
             Field.KNOWLEDGE: (0, DIM),
             Field.JOINT: (0, DIM),
         }
 
-    def test_pulled_rows_belong_to_the_caller(self, table: Table) -> None:
+    def test_pulled_rows_belong_to_the_caller(self, table: TrainingTable) -> None:
         for values in table.pull(EVERYTHING).values():
             values[:] = 7
         assert_same_rows(table.pull(EVERYTHING), START.whole())
 
     # Prefetch
 
-    def test_a_pull_with_its_ticket_gives_the_same_rows(self, table: Table) -> None:
+    def test_a_pull_with_its_ticket_gives_the_same_rows(self, table: TrainingTable) -> None:
         wanted = {field: rows_of(140, 3, 20) for field in Field}
         ticket = table.prefetch(wanted)
         assert_same_rows(table.pull(wanted, ticket), gathered(Shard(START.whole()), wanted))
 
-    def test_a_prefetch_from_another_thread(self, table: Table, shard: Shard) -> None:
+    def test_a_prefetch_from_another_thread(self, table: TrainingTable, shard: Shard) -> None:
         rng = np.random.default_rng(0)
         batches = [random_batch(rng) for _ in range(6)]
         with ThreadPoolExecutor(1) as pool:
@@ -120,7 +127,7 @@ class TableContract(RankContract, ABC):
                 pushed(shard, gradients, ADAGRAD)
         assert_same_rows(table.pull(batches[-1], ticket), gathered(shard, batches[-1]))
 
-    def test_a_push_after_a_prefetch_is_seen(self, table: Table, shard: Shard) -> None:
+    def test_a_push_after_a_prefetch_is_seen(self, table: TrainingTable, shard: Shard) -> None:
         batch = {field: np.arange(40, dtype=ROW) for field in TRAINED}
         ticket = table.prefetch(batch)
         gradients = random_gradients(np.random.default_rng(0), {field: rows[:20] for field, rows in batch.items()})
@@ -129,7 +136,7 @@ class TableContract(RankContract, ABC):
         assert_same_rows(table.pull(batch, ticket), gathered(shard, batch))
 
     @pytest.mark.parametrize("method", ["write", "reset"])
-    def test_a_write_after_a_prefetch_is_seen(self, table: Table, shard: Shard, method: str) -> None:
+    def test_a_write_after_a_prefetch_is_seen(self, table: TrainingTable, shard: Shard, method: str) -> None:
         batch = {field: np.arange(40, dtype=ROW) for field in TRAINED}
         ticket = table.prefetch(batch)
         values = random_vectors(np.random.default_rng(0), 20)
@@ -137,7 +144,7 @@ class TableContract(RankContract, ABC):
         shard.write(Field.KNOWLEDGE, rows_of(*range(30, 50)), values)
         assert_same_rows(table.pull(batch, ticket), gathered(shard, batch))
 
-    def test_a_ticket_that_is_never_used_does_no_harm(self, table: Table, shard: Shard) -> None:
+    def test_a_ticket_that_is_never_used_does_no_harm(self, table: TrainingTable, shard: Shard) -> None:
         rng = np.random.default_rng(0)
         batch = {field: np.arange(40, dtype=ROW) for field in TRAINED}
         table.prefetch({field: np.arange(20, 60, dtype=ROW) for field in TRAINED})
@@ -149,7 +156,9 @@ class TableContract(RankContract, ABC):
         assert_same_rows(table.pull(EVERYTHING), gathered(shard, EVERYTHING))
 
     @pytest.mark.parametrize("seed", range(6))
-    def test_any_sequence_of_calls_gives_the_rows_of_one_shard(self, table: Table, shard: Shard, seed: int) -> None:
+    def test_any_sequence_of_calls_gives_the_rows_of_one_shard(
+        self, table: TrainingTable, shard: Shard, seed: int
+    ) -> None:
         """The next batch is prefetched before this one is pulled, before its push, after it, or not at all; pulls
         without a push, writes and unused tickets are in between."""
         rng = np.random.default_rng(seed)
@@ -185,7 +194,7 @@ class TableContract(RankContract, ABC):
 
     # Push
 
-    def test_sgd_subtracts_the_gradient_times_the_rate(self, table: Table) -> None:
+    def test_sgd_subtracts_the_gradient_times_the_rate(self, table: TrainingTable) -> None:
         rows, whole = rows_of(9, 0, 149), START.whole()
         gradients = random_vectors(np.random.default_rng(0), 3)
         for _ in range(2):
@@ -193,7 +202,7 @@ class TableContract(RankContract, ABC):
         whole[Field.KNOWLEDGE][rows] -= 2 * np.float32(SGD.rate) * gradients
         self._assert_close(table, whole)
 
-    def test_adagrad_divides_by_the_root_of_accumulated_mean_squares(self, table: Table) -> None:
+    def test_adagrad_divides_by_the_root_of_accumulated_mean_squares(self, table: TrainingTable) -> None:
         rows, whole = rows_of(9, 0, 149), START.whole()
         squares = np.zeros(3)
         rng = np.random.default_rng(0)
@@ -206,32 +215,32 @@ class TableContract(RankContract, ABC):
         self._assert_close(table, whole)
 
     @staticmethod
-    def _assert_close(table: Table, expected: Rows) -> None:
+    def _assert_close(table: TrainingTable, expected: Rows) -> None:
         found = table.pull(EVERYTHING)
         for field in Field:
             np.testing.assert_allclose(found[field], expected[field], rtol=1e-5, atol=1e-6, err_msg=field)
 
-    def test_a_push_of_nothing_moves_nothing(self, table: Table) -> None:
+    def test_a_push_of_nothing_moves_nothing(self, table: TrainingTable) -> None:
         table.push({}, ADAGRAD)
         table.push({Field.KNOWLEDGE: (rows_of(), np.empty((0, DIM), np.float32))}, ADAGRAD)
         assert_same_rows(table.pull(EVERYTHING), START.whole())
 
     # Write and reset
 
-    def test_a_write_sets_rows_and_no_others(self, table: Table) -> None:
+    def test_a_write_sets_rows_and_no_others(self, table: TrainingTable) -> None:
         rows, values = rows_of(80, 2, 149), random_vectors(np.random.default_rng(0), 3)
         table.write(Field.JOINT, rows, values)
         whole = START.whole()
         whole[Field.JOINT][rows] = values
         assert_same_rows(table.pull(EVERYTHING), whole)
 
-    def test_a_write_of_no_rows(self, table: Table) -> None:
+    def test_a_write_of_no_rows(self, table: TrainingTable) -> None:
         table.write(Field.JOINT, rows_of(), np.empty((0, DIM), np.float32))
         table.reset(Field.CONTEXT, rows_of(), np.empty((0, DIM), np.float32))
         assert_same_rows(table.pull(EVERYTHING), START.whole())
 
     @pytest.mark.parametrize("forgets", [True, False])
-    def test_only_a_reset_forgets_the_optimizer_state(self, table: Table, shard: Shard, forgets: bool) -> None:
+    def test_only_a_reset_forgets_the_optimizer_state(self, table: TrainingTable, shard: Shard, forgets: bool) -> None:
         rows = rows_of(80, 2, 149)
         rng = np.random.default_rng(0)
         gradients = random_gradients(rng, {field: rows for field in TRAINED})
@@ -251,7 +260,7 @@ class TableContract(RankContract, ABC):
 
     # Checkpoints
 
-    def test_a_checkpoint_brings_rows_and_optimizer_state_back(self, table: Table, tmp_path: Path) -> None:
+    def test_a_checkpoint_brings_rows_and_optimizer_state_back(self, table: TrainingTable, tmp_path: Path) -> None:
         rng = np.random.default_rng(0)
         steps = [random_gradients(rng, random_batch(rng)) for _ in range(3)]
         for gradients in steps[:2]:
@@ -264,7 +273,7 @@ class TableContract(RankContract, ABC):
         table.push(steps[2], ADAGRAD)
         assert_same_rows(table.pull(EVERYTHING), expected)
 
-    def test_a_checkpoint_suits_another_table_of_the_same_size(self, table: Table, tmp_path: Path) -> None:
+    def test_a_checkpoint_suits_another_table_of_the_same_size(self, table: TrainingTable, tmp_path: Path) -> None:
         gradients = random_gradients(np.random.default_rng(0), {field: EVERY_ROW for field in TRAINED})
         table.push(gradients, ADAGRAD)
         table.save_checkpoint(tmp_path)
@@ -274,13 +283,13 @@ class TableContract(RankContract, ABC):
         assert_same_rows(other.pull({field: EVERY_ROW for field in TRAINED}), expected)
         other.close()
 
-    def test_a_checkpoint_that_is_not_there_is_named(self, table: Table, tmp_path: Path) -> None:
+    def test_a_checkpoint_that_is_not_there_is_named(self, table: TrainingTable, tmp_path: Path) -> None:
         with pytest.raises(DkgeError, match=r"knowledge\.npy: No such file"):
             table.load_checkpoint(tmp_path)
 
     # The store
 
-    def test_saved_to_a_store_and_opened_again(self, table: Table, tmp_path: Path) -> None:
+    def test_saved_to_a_store_and_opened_again(self, table: TrainingTable, tmp_path: Path) -> None:
         rng = np.random.default_rng(0)
         table.push(random_gradients(rng, random_batch(rng)), ADAGRAD)
         table.write(Field.JOINT, EVERY_ROW, random_vectors(rng, ROWS))
@@ -320,12 +329,12 @@ class TableContract(RankContract, ABC):
             entries = {Field.JOINT: save_table(staging, values, BLOCK)}
         table = self.open_table(storage, entries, ROWS)
         assert (table.rows, table.dim) == (ROWS, DIM)
-        found = table.nearest(values[:1], EVERY_ROW, 1)
+        found = table.index.nearest(values[:1], EVERY_ROW, 1)
         assert found.distances.tolist() == [[0]]
         assert_same_rows(table.pull({Field.JOINT: EVERY_ROW}), {Field.JOINT: values})
         table.close()
 
-    def test_deltas_hold_the_rows_that_were_asked_for(self, table: Table, tmp_path: Path) -> None:
+    def test_deltas_hold_the_rows_that_were_asked_for(self, table: TrainingTable, tmp_path: Path) -> None:
         table.push(random_gradients(np.random.default_rng(0), {field: EVERY_ROW for field in TRAINED}), ADAGRAD)
         values = table.pull(EVERYTHING)
         storage = open_storage(str(tmp_path))
@@ -349,7 +358,7 @@ class TableContract(RankContract, ABC):
 
     # Statistics and the end
 
-    def test_stats_count_calls_and_rows(self, table: Table) -> None:
+    def test_stats_count_calls_and_rows(self, table: TrainingTable) -> None:
         assert all(shard[name] == 0 for shard in table.stats() for name in COUNTED)
         table.pull({Field.KNOWLEDGE: rows_of(1, 2, 3), Field.CONTEXT: rows_of(4)})
         table.push({Field.KNOWLEDGE: (rows_of(1, 2), np.ones((2, DIM), np.float32))}, SGD)
@@ -361,12 +370,12 @@ class TableContract(RankContract, ABC):
         # All of these rows are in the first block, hence in one shard.
         assert (total["pull_calls"], total["push_calls"], total["write_calls"]) == (1, 1, 2)
 
-    def test_stats_tell_what_is_held(self, table: Table) -> None:
+    def test_stats_tell_what_is_held(self, table: TrainingTable) -> None:
         stats = table.stats()
         assert sum(shard["rows"] for shard in stats) == ROWS
         assert sum(shard["bytes_held"] for shard in stats) == ROWS * 4 * (len(Field) * DIM + len(TRAINED))
 
-    def test_shards_that_are_not_written_to_count_no_calls(self, table: Table) -> None:
+    def test_shards_that_are_not_written_to_count_no_calls(self, table: TrainingTable) -> None:
         table.push({Field.KNOWLEDGE: (rows_of(), np.empty((0, DIM), np.float32))}, SGD)
         table.write(Field.JOINT, rows_of(), np.empty((0, DIM), np.float32))
         assert all(shard[name] == 0 for shard in table.stats() for name in ("push_calls", "write_calls"))

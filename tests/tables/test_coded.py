@@ -1,4 +1,4 @@
-"""A table that is asked by its codes, against one that has all vectors in memory; and bits that rot under it."""
+"""An index that is asked by its codes, against one that has all vectors in memory; and bits that rot under it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from dkge_dist.store import codes
 from dkge_dist.store.codes import CodeIndex
 from dkge_dist.store.manifest import TableEntry
 from dkge_dist.store.storage import Storage, StoreError, open_storage
-from dkge_dist.store.tables import BlockIndex, save_delta, save_table
+from dkge_dist.store.tables import BlockIndex, load_table, save_delta, save_table
 from dkge_dist.store.verify import DamagedPartError
 from dkge_dist.tables import coded as module
-from dkge_dist.tables.coded import CodedTable, open_joint
-from dkge_dist.tables.table import LocalTable
-from dkge_dist.types import OFFSET, ROW, Field
+from dkge_dist.tables.coded import CodedIndex, open_index
+from dkge_dist.tables.index import ExactIndex, VectorIndex
+from dkge_dist.types import OFFSET, ROW
 from tests.kernels.test_codes import KINDS, table_of
 from tests.kernels.test_ranks import filtered_of
 from tests.store.damage import flipped
@@ -58,19 +58,18 @@ def written(
     return entry.model_copy(update={"rows": rows, "deltas": deltas})
 
 
-def opened(storage: Storage, entry: TableEntry) -> tuple[LocalTable, LocalTable]:
+def opened(storage: Storage, entry: TableEntry) -> tuple[VectorIndex, ExactIndex]:
     """By codes, and its twin."""
-    table = open_joint(storage, entry, entry.rows)
-    return table, LocalTable.stored(storage, {Field.JOINT: entry}, 0, (Field.JOINT,))
+    return open_index(storage, entry), ExactIndex(load_table(storage, entry))
 
 
-def assert_same_answers(table: LocalTable, twin: LocalTable, rng: np.random.Generator, queries: int = 5) -> None:
+def assert_same_answers(table: VectorIndex, twin: ExactIndex, rng: np.random.Generator, queries: int = 5) -> None:
     rows, dim = twin.rows, twin.dim
     assert (table.rows, table.dim) == (rows, dim)
     some = rng.permutation(rows)[: rng.integers(1, rows + 1)].astype(ROW)
-    pulled = [each.pull({Field.JOINT: some})[Field.JOINT] for each in (table, twin)]
+    pulled = [each.vectors(some) for each in (table, twin)]
     assert pulled[0].tobytes() == pulled[1].tobytes()
-    query = twin.pull({Field.JOINT: rng.integers(0, rows, queries).astype(ROW)})[Field.JOINT]
+    query = twin.vectors(rng.integers(0, rows, queries).astype(ROW))
     query += rng.integers(0, 2, (queries, 1)).astype(np.float32)
     lists = filtered_of([sorted(set(rng.integers(0, rows, rng.integers(0, 30)).tolist())) for _ in range(queries)])
     bound, other = (each.distances(query, *lists) for each in (table, twin))
@@ -111,7 +110,7 @@ def test_answers_are_those_of_all_vectors(
     if deltas:
         entry = written(storage, entry, rng, deltas, more, rows)
     table, twin = opened(storage, entry)
-    assert isinstance(table, CodedTable) == (block * dim * 4 % 4096 == 0)
+    assert isinstance(table, CodedIndex) == (block * dim * 4 % 4096 == 0)
     assert_same_answers(table, twin, rng)
     assert_same_answers(table, twin, rng)
 
@@ -119,29 +118,15 @@ def test_answers_are_those_of_all_vectors(
 def test_a_table_without_codes_is_read_as_a_whole(storage: Storage) -> None:
     values = np.random.default_rng(0).normal(size=(BLOCK, DIM)).astype(np.float32)
     entry = saved(storage, values)
-    table = open_joint(storage, entry.model_copy(update={"codes": None}), BLOCK)
-    assert type(table) is LocalTable
-    assert np.array_equal(table.shard.values[Field.JOINT], values)
+    table = open_index(storage, entry.model_copy(update={"codes": None}))
+    assert isinstance(table, ExactIndex)
+    assert np.array_equal(table.values, values)
 
 
 def test_small_tables_have_no_codes(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(codes, "CODED_FROM_ROWS", 101)
     assert saved(storage, np.zeros((100, 3), np.float32)).codes is None
     assert saved(storage, np.zeros((101, 3), np.float32)).codes is not None
-
-
-def test_a_table_that_is_asked_is_not_written_to(storage: Storage) -> None:
-    table, _ = opened(storage, saved(storage, np.zeros((BLOCK, DIM), np.float32)))
-    with pytest.raises(AssertionError, match="not written"):
-        table.write(Field.JOINT, np.arange(1), np.ones((1, DIM), np.float32))
-
-
-def test_all_vectors_of_a_table_that_is_asked(storage: Storage) -> None:
-    rng = np.random.default_rng(0)
-    entry = written(storage, saved(storage, rng.normal(size=(1100, DIM)).astype(np.float32)), rng, 2, 9, 1100)
-    table, twin = opened(storage, entry)
-    assert np.array_equal(table.shard.values[Field.JOINT], twin.shard.values[Field.JOINT])
-    assert table.stats()[0]["rows"] == 1109
 
 
 ASKED = {
@@ -153,7 +138,7 @@ ASKED = {
         FilteredCandidates(np.zeros(3, OFFSET), np.empty(0, ROW)),
     ),
     "distances": lambda table, query: table.distances(query, np.array([0, 5, 10], OFFSET), np.arange(3, 1500, 166)),
-    "pull": lambda table, query: table.pull({Field.JOINT: np.arange(3, 1500, 166)})[Field.JOINT],
+    "vectors": lambda table, query: table.vectors(np.arange(3, 1500, 166)),
 }
 
 
@@ -165,7 +150,7 @@ def test_rot_is_never_served(storage: Storage, asked: str, what: str) -> None:
     values = rng.normal(size=(1500, DIM)).astype(np.float32)
     entry = saved(storage, values)
     query = values[[3, 700]]
-    expected = ASKED[asked](open_joint(storage, entry, 0), query)
+    expected = ASKED[asked](open_index(storage, entry), query)
     parts = (CodeIndex if what == "codes" else BlockIndex)(storage, entry).parts
     named = []
     for _ in range(60):
@@ -173,7 +158,7 @@ def test_rot_is_never_served(storage: Storage, asked: str, what: str) -> None:
         bit = int(rng.integers(8 * part.size))
         flipped(storage.part_path(part), bit)
         try:
-            found = ASKED[asked](open_joint(storage, entry, 0), query)
+            found = ASKED[asked](open_index(storage, entry), query)
             assert all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True))
         except DamagedPartError as error:
             named.append(part.digest in str(error))
@@ -181,7 +166,7 @@ def test_rot_is_never_served(storage: Storage, asked: str, what: str) -> None:
     if (what == "codes" and asked in ("nearest", "count_closer")) or asked == "count_closer":
         assert len(named) == 60, "all of it is scanned"
     assert all(named)
-    assert ASKED[asked](open_joint(storage, entry, 0), query)[0].tobytes() == expected[0].tobytes()
+    assert ASKED[asked](open_index(storage, entry), query)[0].tobytes() == expected[0].tobytes()
 
 
 @pytest.mark.parametrize("bit", [0, 22, 31])
@@ -191,18 +176,16 @@ def test_a_row_that_is_read_is_verified(storage: Storage, bit: int) -> None:
     entry = saved(storage, values)
     part = BlockIndex(storage, entry).parts[1]
     flipped(storage.part_path(part), 8 * 4 * (100 * DIM + 3) + bit)
-    table = open_joint(storage, entry, 0)
-    table.pull({Field.JOINT: np.array([BLOCK + 99, BLOCK + 101])})
+    table = open_index(storage, entry)
+    table.vectors(np.array([BLOCK + 99, BLOCK + 101]))
     for _ in range(2):
         with pytest.raises(DamagedPartError, match=part.digest):
             table.nearest(values[[BLOCK + 100]], np.arange(1500, dtype=ROW), 1)
-    with pytest.raises(DamagedPartError, match=part.digest):
-        _ = table.shard
 
 
 def test_blocks_are_verified_once(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = saved(storage, np.random.default_rng(0).normal(size=(1500, DIM)).astype(np.float32))
-    table = open_joint(storage, entry, 0)
+    table = open_index(storage, entry)
     verified = []
     real = codes.verify_bytes
     monkeypatch.setattr(codes, "verify_bytes", lambda *arguments: (verified.append(arguments[1]), real(*arguments)))
@@ -217,16 +200,14 @@ def test_nothing_is_verified_if_that_is_wanted(storage: Storage, monkeypatch: py
     entry = saved(storage, values)
     flipped(storage.part_path(BlockIndex(storage, entry).parts[0]), 5)
     flipped(storage.part_path(CodeIndex(storage, entry).parts[0]), 5)
-    assert open_joint(storage, entry, 0).nearest(values[[1000]], np.arange(1500, dtype=ROW), 1).rows.tolist() == [
-        [1000]
-    ]
+    assert open_index(storage, entry).nearest(values[[1000]], np.arange(1500, dtype=ROW), 1).rows.tolist() == [[1000]]
 
 
 def test_codes_of_other_vectors_are_noticed(storage: Storage) -> None:
     one, other = np.random.default_rng(0).normal(size=(2, 1500, DIM)).astype(np.float32)
     entry = saved(storage, one).model_copy(update={"codes": saved(storage, other).codes})
     with pytest.raises(StoreError, match="codes of row 5 are not those of its vector"):
-        open_joint(storage, entry, 0).pull({Field.JOINT: np.array([5])})
+        open_index(storage, entry).vectors(np.array([5]))
     short = saved(storage, one).model_copy(update={"codes": saved(storage, other[:1400]).codes})
     with pytest.raises(StoreError, match="codes of 1400 rows stand beside a table of 1500"):
-        open_joint(storage, short, 0)
+        open_index(storage, short)

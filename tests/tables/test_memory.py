@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from dkge_dist.surfaces import api
-from dkge_dist.tables import memory
-from dkge_dist.tables.initializer import RowInitializer
-from dkge_dist.tables.memory import available_memory, refuse_too_large
+from dkge_dist.tables import initializer as memory
+from dkge_dist.tables.initializer import RowInitializer, available_memory, refuse_too_large
 from dkge_dist.types import DkgeError
 from tests.graphs import movies, write_tsv
 

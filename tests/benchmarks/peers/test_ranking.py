@@ -17,9 +17,8 @@ from benchmarks.peers.ranking import (
 from dkge_dist.ask.ranks import JointEmbedding, rank_by_protocol
 from dkge_dist.evaluation.fidelity import NightTriples, Replaced
 from dkge_dist.kernels.triples import canonical
-from dkge_dist.tables.shard import Shard
-from dkge_dist.tables.table import LocalTable
-from dkge_dist.types import ROW, Array, Field, Triples
+from dkge_dist.tables.index import ExactIndex
+from dkge_dist.types import ROW, Array, Triples
 
 
 class ByVectors:
@@ -57,8 +56,7 @@ def test_ranks_are_those_of_the_package(seed: int, monkeypatch: pytest.MonkeyPat
     test = graph.test.take((graph.test.head != 7) & (graph.test.tail != 7))
     # Few different numbers, whose sums are exact: there are ties.
     entity, relation = (rng.integers(-2, 3, (rows, 2)).astype(np.float32) for rows in (30, 3))
-    table = LocalTable(Shard({Field.JOINT: entity}))
-    expected = rank_by_protocol(JointEmbedding(table, relation, graph.candidates), test, graph.splits)
+    expected = rank_by_protocol(JointEmbedding(ExactIndex(entity), relation, graph.candidates), test, graph.splits)
     system = ByVectors(entity, relation, graph.candidates)
     found = rank_scores(system, graph, test, {p: filters_of(graph, test, p) for p in ("paper", "filtered")})
     for protocol, ranks in expected.items():

@@ -22,8 +22,7 @@ from dkge_dist.store.storage.bucket import BucketStorage
 from dkge_dist.store.storage.leases import Lease, LeaseHeldError
 from dkge_dist.store.storage.objects import Objects
 from dkge_dist.store.tables import BlockIndex, load_table, save_table
-from dkge_dist.tables.coded import open_joint
-from dkge_dist.types import Field
+from dkge_dist.tables.coded import open_index
 from tests.bucket_server import Proxy, Weather
 from tests.store.storage.contract import LATER, StorageContract, part_of, stored
 
@@ -324,9 +323,9 @@ def test_damage_of_codes_and_rows_in_the_cache_is_mended_from_the_bucket(
         for part in parts:
             path = storage.part_path(part)
             path.write_bytes(bytes(part.size))
-        table = open_joint(BucketStorage(storage.location), entry, 1500)
+        table = open_index(BucketStorage(storage.location), entry)
         assert table.nearest(values[[7, 1400]], every, 1).rows.tolist() == [[7], [1400]]
-        assert np.array_equal(table.pull({Field.JOINT: every})[Field.JOINT], values)
+        assert np.array_equal(table.vectors(every), values)
         for part in parts:
             assert hashlib.sha256(storage.part_path(part).read_bytes()).hexdigest() == part.digest
 

@@ -1,4 +1,4 @@
-"""The nearest rows, some rows and some queries at a time, against a sort over all rows."""
+"""The index of all vectors; the nearest rows, some rows and queries at a time, against a sort over all rows."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dkge_dist.tables import nearest as module
-from dkge_dist.tables.nearest import QUERIES_AT_ONCE, Nearest, merged, nearest
-from dkge_dist.types import ROW
+from dkge_dist.tables import index as module
+from dkge_dist.tables.index import QUERIES_AT_ONCE, ExactIndex, Nearest, VectorIndex, merged, nearest
+from dkge_dist.types import ROW, Array
 from tests import reference
+from tests.tables.index_contract import IndexContract
+
+
+class TestExactIndex(IndexContract):
+    def index_of(self, values: Array) -> VectorIndex:
+        # Of any type and layout; they are copied where that is not what kernels read.
+        return ExactIndex(np.asfortranarray(values.astype(np.float64)))
 
 
 @settings(max_examples=80)
@@ -57,18 +64,6 @@ def test_how_many_rows_are_held_at_once_does_not_matter(at_once: int, monkeypatc
     some = nearest(query, table, every_row, 10)
     assert np.array_equal(some.rows, whole.rows)
     assert np.array_equal(some.distances, whole.distances)
-
-
-def test_rows_that_are_no_candidates() -> None:
-    """A table may have rows of labels that came later than the snapshot."""
-    table = np.zeros((10, 2), np.float32)
-    assert nearest(table[:1], table, np.arange(6, dtype=ROW), 99).rows.tolist() == [[0, 1, 2, 3, 4, 5]]
-
-
-def test_no_candidates() -> None:
-    table = np.zeros((10, 2), np.float32)
-    found = nearest(table[:3], table, np.empty(0, ROW), 5)
-    assert found.rows.shape == found.distances.shape == (3, 0)
 
 
 def test_merging_takes_the_best_of_both() -> None:
