@@ -7,7 +7,7 @@ import os
 import re
 import reprlib
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -15,6 +15,7 @@ import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from dkge_dist.files import read_regular
+from dkge_dist.types import SettingsGiven as SettingsGiven
 from dkge_dist.types import UsageError
 
 
@@ -330,10 +331,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "online.max_triples_per_object": 0,
     },
 }
-
-
-SettingsGiven = Mapping[str, Any] | Iterable[str]
-"""Settings by dotted (or nested) name, or `key=value` words."""
 
 
 def load_settings(path: Path | None = None, overrides: SettingsGiven = (), preset: str = "default") -> Settings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum, StrEnum
 from typing import Any, NamedTuple
 
@@ -13,6 +13,20 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
+PathLike = str | os.PathLike[str]
+
+SettingsGiven = Mapping[str, Any] | Iterable[str]
+"""Settings by dotted (or nested) name, or `key=value` words."""
+
+ProgressCallback = Callable[[float, str], None]
+"""Called with the share done (0 to 1) and a short message."""
+
+ProgressOption = ProgressCallback | bool | None
+"""What a caller may say about progress: True shows a bar, in a terminal and in a notebook."""
+
+StopCallback = Callable[[], bool]
+"""Asked after every batch; when it returns True, the job stops."""
+
 ROW = np.int32
 """Entities and relations are permanent row numbers of the dictionary."""
 
@@ -20,11 +34,6 @@ OFFSET = np.int64
 """Positions in flat arrays; 32 bits would wrap at the sizes we serve."""
 
 MAX_ROWS = 2**31 - 1
-
-PathLike = str | os.PathLike[str]
-
-ProgressCallback = Callable[[float, str], None]
-"""Called with the share done (0 to 1) and a short message."""
 
 Report = dict[str, Any]
 """Ready to become JSON."""

@@ -33,7 +33,7 @@ def app(args: dict[str, str]) -> Application:
     except ValueError:
         raise UsageError(f"{', '.join(NUMBERS)}: give numbers") from None
     # Nothing is known of where the proxies listen; without a token, guards answer to loopback names alone.
-    options = ServeOptions(args["store"], args.get("version"), threads=int(number["threads"]), workers=1)
+    options = ServeOptions(args["store"], version=args.get("version"), threads=int(number["threads"]), workers=1)
     deployment = serve.deployment(
         name="dkge",
         num_replicas=None,

@@ -15,7 +15,6 @@ import pytest
 
 import dkge_dist
 from dkge_dist.surfaces import api
-from dkge_dist.surfaces.api import history, learning, questions
 from tests.graphs import movies, write_changes, write_tsv
 
 ROOT = Path(__file__).parents[1]
@@ -27,9 +26,8 @@ FUNCTIONS = [name for name in dkge_dist.__all__ if name not in {"__version__", *
 def test_every_public_function_is_exported() -> None:
     public = {
         name
-        for module in (history, learning, questions)
-        for name, value in vars(module).items()
-        if inspect.isfunction(value) and value.__module__ == module.__name__ and not name.startswith("_")
+        for name, value in vars(api).items()
+        if inspect.isfunction(value) and value.__module__ == api.__name__ and not name.startswith("_")
     }
     assert public == set(FUNCTIONS) == set(api.__all__)
     assert dkge_dist.__all__ == sorted(dkge_dist.__all__)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from dkge_dist.jobs.notebook_progress import NotebookBar, notebook_display
 from dkge_dist.runtime import Monitor
 from dkge_dist.types import PathLike as PathLike
 from dkge_dist.types import ProgressCallback as ProgressCallback
+from dkge_dist.types import ProgressOption
 from dkge_dist.types import Report as Report
+from dkge_dist.types import StopCallback as StopCallback
 from dkge_dist.types import seconds_since as seconds_since
-
-ProgressOption = ProgressCallback | bool | None
-"""What a caller may say about progress: True shows a bar, in a terminal and in a notebook."""
-
-StopCallback = Callable[[], bool]
-"""Asked after every batch; when it returns True, the job stops."""
 
 FINE = 6
 """Digits of seconds that follow the change alone: in a small night they are milliseconds."""

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from dkge_dist import __version__, api
+from dkge_dist import __version__
+from dkge_dist.surfaces import api
 from tests.cli.running import DKGE, Ended, Run, dkge
 from tests.graphs import lines, listing, movies, write_changes, write_tsv
 
@@ -245,7 +246,7 @@ main()
 
 
 @pytest.mark.parametrize(
-    "module", ["typer", "dkge_dist.surfaces.cli.commands_graph", "numpy", "dkge_dist.surfaces.api", "pyarrow"]
+    "module", ["typer", "dkge_dist.surfaces.requests.fields", "numpy", "dkge_dist.jobs.maintenance", "pyarrow"]
 )
 def test_an_interrupt_during_the_start_is_a_message(module: str) -> None:
     for handler, message in (("default_int_handler", "dkge: interrupted\n"), ("SIG_IGN", "dkge: nowhere: no store")):

@@ -18,7 +18,19 @@ COMMANDS: dict[str, dict[str, Any]] = {
 }
 """Parameters by name, of every command by name."""
 
-SHARED = ("as_json", "config", "valid", "test", "force", "max_bad_lines", "onto", "since", "shards", "address", "wait")
+SHARED = (
+    "as_json",
+    "config",
+    "valid",
+    "test",
+    "force",
+    "max_bad_lines",
+    "onto",
+    "since_version",
+    "shards",
+    "address",
+    "wait_seconds",
+)
 
 
 def test_every_command_takes_json() -> None:
@@ -41,7 +53,7 @@ def test_shared_options_mean_the_same_everywhere(shared: str) -> None:
 def test_commands_on_shards_take_an_address_and_a_wait() -> None:
     on_shards = {name for name, parameters in COMMANDS.items() if "shards" in parameters}
     assert on_shards == {"train", "update", "nightly", "evaluate", "fidelity", "answer", "score", "similar"}
-    assert all({"address", "wait"} <= COMMANDS[name].keys() for name in on_shards)
+    assert all({"address", "wait_seconds"} <= COMMANDS[name].keys() for name in on_shards)
 
 
 @pytest.mark.parametrize("command", ["train", "update", "evaluate"])

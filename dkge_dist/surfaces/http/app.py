@@ -17,10 +17,11 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from dkge_dist import __version__
+from dkge_dist.jobs.event_log import EventLog
 from dkge_dist.jobs.metrics import Family, exposition, version_families
 from dkge_dist.surfaces.http import schemas
 from dkge_dist.surfaces.http.api_page import api_page
-from dkge_dist.surfaces.http.guards import App, Guard, Receive, Scope, Send, error_body
+from dkge_dist.surfaces.http.guards import App, Guard, GuardOptions, Receive, Scope, Send, error_body
 from dkge_dist.surfaces.http.options import ServeOptions
 from dkge_dist.surfaces.http.request_log import RequestLog
 from dkge_dist.surfaces.http.request_metrics import RequestMetrics
@@ -39,8 +40,11 @@ ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-def create_app(open_service: Callable[[], Service], options: ServeOptions) -> App:
-    """The application, with its guards around it. The service is opened when the server starts, closed when it ends."""
+def create_app(open_service: Callable[[], Service], options: ServeOptions, counts: Path | None = None) -> App:
+    """The application, with its guards around it. The service is opened when the server starts, closed when it ends.
+
+    `counts` is a file that several processes count their requests in.
+    """
     api = _Api(open_service, options)
     app = FastAPI(
         title="dkge serve",
@@ -53,9 +57,10 @@ def create_app(open_service: Callable[[], Service], options: ServeOptions) -> Ap
     api.add_routes(app)
     _handle_errors(app, api)
     routes = [str(getattr(route, "path", "")) for route in app.routes]
-    api.metrics = RequestMetrics(sorted(set(routes)), options.metrics_file, options.workers)
-    log = RequestLog(options.open_log()) if options.log_json is not None else None
-    return Guard(_without_blanks(app), options.guard(), api.metrics, log)
+    api.metrics = RequestMetrics(sorted(set(routes)), counts, options.workers)
+    log = RequestLog(EventLog(Path(options.log_json), "serve")) if options.log_json is not None else None
+    guard = GuardOptions(options.token(), 1024 * options.max_body_kb, options.max_seconds, options.rate or 0.0)
+    return Guard(_without_blanks(app), guard, api.metrics, log)
 
 
 def _without_blanks(app: App) -> App:

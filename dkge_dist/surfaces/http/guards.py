@@ -15,9 +15,9 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
-from ipaddress import ip_address
 from typing import Any
 
+from dkge_dist.surfaces.http.options import is_loopback
 from dkge_dist.surfaces.http.request_log import RequestLog
 from dkge_dist.surfaces.http.request_metrics import RequestMetrics
 
@@ -203,16 +203,6 @@ class _Sent:
 def error_body(message: str) -> bytes:
     """An error as JSON. ASCII alone: what is wrong about a label may be that it is no text."""
     return json.dumps({"error": message}).encode("ascii")
-
-
-def is_loopback(host: str) -> bool:
-    """Is this a name or an address of this machine alone?"""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _host_of(header: bytes) -> str:

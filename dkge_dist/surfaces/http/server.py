@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,13 @@ from dkge_dist.surfaces.http.guards import App
 from dkge_dist.surfaces.http.kept import cache_folder
 from dkge_dist.surfaces.http.options import ServeOptions
 from dkge_dist.surfaces.http.request_metrics import metrics_bytes
-from dkge_dist.surfaces.http.service import Service
+from dkge_dist.surfaces.http.service import Limits, Service
 from dkge_dist.surfaces.http.versions import Versions
 from dkge_dist.types import DkgeError, UsageError
 
 OPTIONS = "DKGE_SERVE_OPTIONS"
-"""Where a process of the server finds how it is to run."""
+COUNTS = "DKGE_SERVE_COUNTS"
+"""Where a process of the server finds how it is to run, and the file that all of them count requests in."""
 MAX_ROUTES = 64
 BACKLOG = 2048
 MAX_CONNECTIONS = 1000
@@ -36,19 +38,20 @@ SHUTDOWN_SECONDS = 30
 
 def open_service(options: ServeOptions) -> Service:
     """Open the store and begin to follow it."""
-    versions = Versions(Store.open(options.store), options.version, cache_folder(), options.open_versions)
+    versions = Versions(Store.open(options.store), options.version_name, cache_folder(), options.open_versions)
     versions.start(options.poll_seconds)
-    return Service(versions, options.limits())
+    return Service(versions, Limits(k=options.max_k, batch=options.max_batch))
 
 
-def app_of(options: ServeOptions) -> App:
+def app_of(options: ServeOptions, counts: Path | None = None) -> App:
     """The application for some options."""
-    return create_app(lambda: open_service(options), options)
+    return create_app(lambda: open_service(options), options, counts)
 
 
 def app_of_environment() -> App:
     """The application of a process that another one started."""
-    return app_of(ServeOptions.from_json(os.environ[OPTIONS]))
+    options = json.loads(os.environ[OPTIONS])
+    return app_of(ServeOptions(**options), Path(os.environ[COUNTS]))
 
 
 def serve(options: ServeOptions, listens: Callable[[Report], None]) -> None:
@@ -58,7 +61,7 @@ def serve(options: ServeOptions, listens: Callable[[Report], None]) -> None:
     """
     options = options.checked()
     # Before anything listens: a store that cannot be asked is an error of the command.
-    model = Store.open(options.store).find_model(options.version)
+    model = Store.open(options.store).find_model(options.version_name)
     with _listening(options) as listening:
         host, port = listening.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
@@ -116,7 +119,8 @@ def _run_several(options: ServeOptions, listening: socket.socket) -> None:
     with tempfile.TemporaryDirectory(prefix="dkge-serve-") as folder:
         shared = Path(folder) / "metrics"
         shared.write_bytes(bytes(metrics_bytes(options.workers, MAX_ROUTES)))
-        os.environ[OPTIONS] = replace(options, metrics_path=str(shared)).to_json()
+        os.environ[OPTIONS] = json.dumps(asdict(options), default=os.fspath)
+        os.environ[COUNTS] = str(shared)
         config = uvicorn.Config(
             "dkge_dist.surfaces.http.server:app_of_environment",
             factory=True,
