@@ -23,14 +23,14 @@ from benchmarks.movies import store_of
 from benchmarks.random_model import publish_random_model
 from benchmarks.report import options, publish
 from dkge_dist.runtime import LocalRuntime
-from dkge_dist.store import codes, parts, tables, verify
+from dkge_dist.store import graph_parts, parts, tables
 from dkge_dist.store.store import Store
 from dkge_dist.surfaces import api
 from dkge_dist.types import Field, Split
 
 WAYS = ("none", "folded", "mapped", "sha256")
 COMMANDS = 5
-REAL = (verify.verify_bytes, parts.first_unsound, parts.first_outside, parts.is_sound)  # type: ignore[attr-defined]
+REAL = (parts.verify_bytes, graph_parts.first_unsound, graph_parts.first_outside, graph_parts.is_sound)  # type: ignore[attr-defined]
 
 
 def verified_by_name(path: Path, part: Any, data: Any) -> None:
@@ -40,14 +40,14 @@ def verified_by_name(path: Path, part: Any, data: Any) -> None:
 
 def use(way: str) -> None:
     """Let this process verify in that way."""
-    os.environ[verify.SETTING] = "folded" if way in ("none", "folded") else "mapped"
+    os.environ[parts.SETTING] = "folded" if way in ("none", "folded") else "mapped"
     check, unsound, outside, sound = REAL
     if way == "none":
         check, unsound, outside, sound = (lambda *_: None), (lambda *_: -1), (lambda *_: -1), (lambda _: True)
     elif way == "sha256":
         check = verified_by_name
-    verify.verify_bytes = tables.verify_bytes = codes.verify_bytes = check  # type: ignore[attr-defined]
-    parts.first_unsound, parts.first_outside, parts.is_sound = unsound, outside, sound  # type: ignore[attr-defined]
+    parts.verify_bytes = tables.verify_bytes = check  # type: ignore[attr-defined]
+    graph_parts.first_unsound, graph_parts.first_outside, graph_parts.is_sound = unsound, outside, sound  # type: ignore[attr-defined]
 
 
 def once(store: Path, way: str, question: list[str]) -> tuple[float, float]:

@@ -25,8 +25,7 @@ from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.triples import canonical, contains
 from dkge_dist.runtime import Runtime
 from dkge_dist.store.manifest import SnapshotManifest
-from dkge_dist.store.store import Store
-from dkge_dist.store.trained import PastTriples
+from dkge_dist.store.store import PastTriples, Store
 from dkge_dist.types import ROW, Array, Split, Triples
 
 NIGHTS_BACK = 32

@@ -22,10 +22,9 @@ from dkge_dist.kernels.codes import Grid
 from dkge_dist.kernels.jit import set_threads
 from dkge_dist.kernels.ranks import FilteredCandidates
 from dkge_dist.kernels.sets import distinct
-from dkge_dist.store.codes import save_code_blocks
 from dkge_dist.store.manifest import PartEntry
 from dkge_dist.store.storage import Blob, open_storage
-from dkge_dist.store.tables import BlockIndex, blocks, save_blocks, save_delta
+from dkge_dist.store.tables import BlockIndex, blocks, save_blocks, save_code_blocks, save_delta
 from dkge_dist.tables.checkpoint import CheckpointFolder, read_rows, write_rows
 from dkge_dist.tables.index import ExactIndex, Nearest
 from dkge_dist.tables.initializer import RowInitializer, TableStart

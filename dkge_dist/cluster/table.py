@@ -31,10 +31,9 @@ from dkge_dist.kernels.codes import grid_of, sample_of
 from dkge_dist.kernels.ranks import FilteredCandidates
 from dkge_dist.kernels.rows import RowMembership
 from dkge_dist.runtime import Communicator
-from dkge_dist.store.codes import save_code_index, wants_codes
 from dkge_dist.store.manifest import PartEntry, TableEntry
 from dkge_dist.store.storage import Staging
-from dkge_dist.store.tables import save_index
+from dkge_dist.store.tables import save_code_index, save_index, wants_codes
 from dkge_dist.tables.checkpoint import CheckpointFolder, create_files
 from dkge_dist.tables.index import Nearest, merged
 from dkge_dist.tables.initializer import TableStart

@@ -15,8 +15,7 @@ from dkge_dist.kernels.sets import distinct
 from dkge_dist.store.export import Format, LabelledRows, TableRows, Vectors, write_vectors
 from dkge_dist.store.manifest import ModelManifest, TableEntry
 from dkge_dist.store.store import Store
-from dkge_dist.store.table_diff import differing, may_differ
-from dkge_dist.store.tables import StoredTable
+from dkge_dist.store.tables import StoredTable, differing, may_differ
 from dkge_dist.types import Array, DkgeError, Field
 
 

@@ -6,7 +6,6 @@ import time
 
 from dkge_dist.ask.results import Log
 from dkge_dist.jobs.report import ProgressCallback, Report, seconds_since
-from dkge_dist.store.aliases import remove_alias
 from dkge_dist.store.check import check as check_store
 from dkge_dist.store.history import clear, set_alias
 from dkge_dist.store.history import rollback as roll_back
@@ -112,7 +111,7 @@ def gc(store: Store, keep: int, dry_run: bool, grace_hours: float, progress: Pro
 def alias(store: Store, name: str | None, version: str | None, remove: bool) -> Report:
     """Let an alias pin a version, or remove it; then all that there are."""
     if name is not None and remove:
-        remove_alias(store.storage, name)
+        store.remove_alias(name)
     elif name is not None and version is not None:
         set_alias(store, name, version)
     return {"aliases": store.aliases()}

@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+from dkge_dist import files
 from dkge_dist.jobs.report import Report
-from dkge_dist.store import durable
 from dkge_dist.store.history import lineage
 from dkge_dist.store.manifest import ModelManifest
 from dkge_dist.store.store import Store
@@ -124,6 +124,6 @@ def _add(family: Family, value: Any, **labels: str) -> None:
 def write_metrics(path: Path, families: Iterable[Family]) -> None:
     """For a collector that may read at any moment: all of the file, or the one before."""
     try:
-        durable.replace(path.absolute(), exposition(families).encode("utf-8"))
+        files.replace(path.absolute(), exposition(families).encode("utf-8"))
     except OSError as error:
         raise DkgeError(f"{path}: {error.strerror}") from None

@@ -15,8 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from dkge_dist.files import read_regular
-from dkge_dist.store import durable
+from dkge_dist import files
 from dkge_dist.store.remote_trainings import RemoteFolder
 from dkge_dist.store.storage import MissingError
 from dkge_dist.tables.checkpoint import CheckpointFolder
@@ -93,14 +92,14 @@ class _Folders:
             temporary.mkdir(parents=True)
             write(temporary)
             (temporary / PROGRESS).write_bytes(progress)
-            durable.sync_tree(temporary)
+            files.sync_tree(temporary)
             temporary.rename(self.folder / name)
-            durable.sync(self.folder)
+            files.sync(self.folder)
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
     def progress(self, name: str) -> bytes:
-        return read_regular(self.folder / name / PROGRESS)
+        return files.read_regular(self.folder / name / PROGRESS, follow_links=False)
 
     def remove(self, name: str) -> None:
         shutil.rmtree(self.folder / name, ignore_errors=True)

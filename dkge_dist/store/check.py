@@ -14,14 +14,11 @@ from dkge_dist.graph.diff import Change, Diff
 from dkge_dist.graph.snapshot import Base, Snapshot
 from dkge_dist.kernels.hashing import digests
 from dkge_dist.kernels.triples import canonical
-from dkge_dist.store.aliases import FOLDER as ALIASES
-from dkge_dist.store.aliases import read_alias
 from dkge_dist.store.display_names import check_run
 from dkge_dist.store.manifest import (
     Manifest,
     ModelEntry,
     ModelManifest,
-    NameRunEntry,
     PartEntry,
     SegmentEntry,
     SnapshotManifest,
@@ -76,10 +73,9 @@ def check(store: Store, progress: Callable[[int, int], None] | None = None) -> C
 
 def _aliases(store: Store, problems: dict[str, Problem]) -> Iterator[tuple[str, int]]:
     """Every alias and its version. One that cannot be read is a problem."""
-    for name in store.storage.names(ALIASES):
-        alias = name.removesuffix(".json")
+    for alias in store.alias_names():
         try:
-            version = read_alias(store.storage, alias)
+            version = store.alias(alias)
         except StoreError as error:
             problems[alias] = Problem(0, str(error))
         else:
@@ -137,10 +133,10 @@ class _Checker:
         if found is None or found.version != manifest.version:
             yield f"snapshot {manifest.snapshot.name!r} (version {manifest.version}) is not found by its name"
 
-    def _check_names(self, runs: list[NameRunEntry], rows: int) -> Iterator[str]:
+    def _check_names(self, runs: list[PartEntry], rows: int) -> Iterator[str]:
         for run in runs:
-            if run.names.digest not in self.runs and all(self.sound[part.digest] for part in parts_of(run)):
-                self.runs.add(run.names.digest)
+            if run.digest not in self.runs and self.sound[run.digest]:
+                self.runs.add(run.digest)
                 yield from check_run(self.store.storage, run, rows)
 
     def _check_model(self, entry: ModelEntry) -> Iterator[str]:

@@ -10,7 +10,6 @@ from itertools import islice
 
 import numpy as np
 
-from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.display_names import NameTable
 from dkge_dist.graph.encode import Encoded, columns_look_swapped
@@ -21,7 +20,7 @@ from dkge_dist.graph.sources.base import Source
 from dkge_dist.kernels.triples import canonical, distinct_rows, minus
 from dkge_dist.store.manifest import Manifest, SnapshotManifest
 from dkge_dist.store.storage import StoreError
-from dkge_dist.store.store import Store
+from dkge_dist.store.store import Names, Store
 from dkge_dist.types import Array, DkgeError, Split, Triples
 
 TRUNCATED_SHARE = 0.1
@@ -37,9 +36,6 @@ COMMON_RELATIONS = 10
 
 MOST_COMPARED = 1000
 """New labels that are compared with known ones, those with the fewest triples first: they take half a second."""
-
-Names = tuple[Dictionary, Dictionary]
-"""Entities and relations."""
 
 Named = tuple[NameTable, NameTable]
 """Display names of entities and of relations."""

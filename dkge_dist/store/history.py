@@ -11,7 +11,6 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from dkge_dist.store.aliases import write_alias
 from dkge_dist.store.manifest import (
     ClearManifest,
     Manifest,
@@ -24,12 +23,10 @@ from dkge_dist.store.manifest import (
     ranges_of,
     tables_of,
 )
-from dkge_dist.store.models import is_trained_by_a_night
 from dkge_dist.store.remote_trainings import RemoteTraining
 from dkge_dist.store.storage import Removable, StoreError
-from dkge_dist.store.store import VERSION_NUMBER, Store
+from dkge_dist.store.store import VERSION_NUMBER, Store, remember
 from dkge_dist.store.tables import table_parts
-from dkge_dist.store.trained import remember
 from dkge_dist.store.trainings import Training
 from dkge_dist.types import UsageError
 
@@ -58,13 +55,9 @@ def trained_by_nights(store: Store, since: int) -> Iterator[ModelManifest]:
     while number > since:
         manifest = store.manifest(number)
         noted = manifest.current.trained
-        if noted is not None and noted != number:
-            number = noted
-            continue
-        # Older programs did not note it: then one version after the other is looked at.
-        if isinstance(manifest, ModelManifest) and is_trained_by_a_night(manifest.model):
+        if noted == number and isinstance(manifest, ModelManifest):
             yield manifest
-        number -= 1
+        number = min(noted, number - 1)
 
 
 def rollback(store: Store, to: int) -> RollbackManifest:
@@ -80,7 +73,7 @@ def rollback(store: Store, to: int) -> RollbackManifest:
     # What is trained now, and will not be in train any more, must not be held out later.
     lost = store.diff(store.snapshot_manifest(now.snapshot), store.snapshot_manifest(earlier.snapshot)).deleted
     with store.storage.staging() as staging:
-        runs = remember(store, staging, head, store.dictionaries(head), lost)
+        runs = remember(staging, head, store.dictionaries(head), lost)
         following = {**store.following(head, 0.0), "trained_runs": runs}
         if not now.is_cleared(to):
             # What only a cleared version named is gone: then today's names stay.
@@ -95,7 +88,7 @@ def set_alias(store: Store, name: str, version: str) -> int:
     # No cleaning may be at work: it could clear the version after it looked for aliases.
     with store.storage.lease("gc"):
         number = _pinned(store, name, version)
-        write_alias(store.storage, name, number)
+        store.write_alias(name, number)
     return number
 
 

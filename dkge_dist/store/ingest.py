@@ -8,49 +8,71 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from dkge_dist.graph.content import EMPTY_CONTENT, content_after
 from dkge_dist.graph.dictionary import Dictionary, Segment
 from dkge_dist.graph.diff import Diff
+from dkge_dist.graph.display_names import names_of_rows
 from dkge_dist.graph.encode import encode
 from dkge_dist.graph.holdout import HeldOut
+from dkge_dist.graph.labels import Labels
 from dkge_dist.graph.snapshot import Base, Snapshot
 from dkge_dist.graph.source_diff import diff_of_changes, diff_of_snapshot, diff_of_splits
-from dkge_dist.graph.sources.base import Rejects, Source, SourceError
-from dkge_dist.store.aliases import read_alias
+from dkge_dist.graph.sources.base import NameBatch, Rejects, Source, SourceError
+from dkge_dist.store.display_names import add_names
+from dkge_dist.store.graph_parts import save_base, save_change, save_segment
 from dkge_dist.store.guards import (
     Draft,
     Misspellings,
-    Names,
+    Named,
     misspellings,
     possible_header,
     refuse_misspellings,
     refuse_other_parent,
     refuse_suspicious,
+    refuse_unknown_labels,
 )
-from dkge_dist.store.manifest import BaseEntry, CurrentEntry, SegmentEntry, SnapshotEntry, SnapshotManifest
-from dkge_dist.store.naming import (
-    NO_NAMES,
-    NameCounts,
-    changed_names,
-    count_names,
-    read_names,
-    save_names,
-    save_names_alone,
+from dkge_dist.store.manifest import (
+    BaseEntry,
+    CurrentEntry,
+    DisplayNamesEntry,
+    Manifest,
+    NamesManifest,
+    SegmentEntry,
+    SnapshotEntry,
+    SnapshotManifest,
 )
-from dkge_dist.store.parts import save_base, save_change, save_segment
 from dkge_dist.store.storage import Staging
-from dkge_dist.store.store import Store
+from dkge_dist.store.store import Names, PastTriples, Store, remember
 from dkge_dist.store.tables import block_rows
-from dkge_dist.store.trained import remember, was_trained
 from dkge_dist.types import Split, UsageError
 
 FOLD_AFTER_NIGHTS = 32
 FOLD_AT_SHARE = 0.25
 MAX_NAME_LENGTH = 200
 HEADER_NOTICE = "first lines that may be a header and were taken for triples (if so, ingest again with --columns {})"
+
+
+UNKNOWN = "display names of labels that are in no triple"
+
+
+class NameCounts(NamedTuple):
+    """Display names that are new or changed, and those that were taken away."""
+
+    entities: int = 0
+    relations: int = 0
+    removed_entities: int = 0
+    removed_relations: int = 0
+
+    def to_dict(self) -> dict[str, int]:
+        """Removals only where there are some."""
+        return {key: value for key, value in self._asdict().items() if value or not key.startswith("removed")}
+
+
+NO_NAMES = NameCounts()
 
 
 @dataclass(frozen=True)
@@ -149,8 +171,8 @@ def ingest(
     with store.storage.staging() as staging:
         entry = _save_snapshot(store, staging, draft.current, snapshot, diff).model_copy(update=facts)
         brought = _save_labels(staging, draft, names) | {
-            "names": store.names_with(staging, draft.head, entry.name),
-            "trained_runs": remember(store, staging, draft.head, names, diff.deleted),
+            "name_runs": store.name_runs_with(staging, draft.head, entry.name),
+            "trained_runs": remember(staging, draft.head, names, diff.deleted),
             "display_names": save_names(staging, draft.head, changed),
         }
         following = store.following(draft.head, round(clock() - began, 3))
@@ -180,7 +202,7 @@ def _read(
     before = store.snapshot(current, head)
     names = store.dictionaries(head)
     encoded = encode(source, *names, rejects, progress)
-    train, trained = encoded.splits[Split.TRAIN], partial(was_trained, store, head, names)
+    train, trained = encoded.splits[Split.TRAIN], PastTriples(store, head, names).has
     if source.is_change:
         change = diff_of_changes(before, train, encoded.deleted, held_out, names, trained)
     elif source.brings_splits:
@@ -232,7 +254,7 @@ def _already_there(
     """The snapshot that makes this ingest a repetition, if there is one."""
     if name is None:
         return before if before is not None and before.snapshot.content == content else None
-    if read_alias(store.storage, name) is not None:
+    if store.alias(name) is not None:
         raise UsageError(f"{store}: the name {name!r} is taken by an alias; `dkge alias {store}` lists them")
     taken = store.snapshot_named(name)
     if taken is not None and taken.snapshot.content != content:
@@ -244,7 +266,7 @@ def _free_name(store: Store, wanted: str, version: int) -> str:
     numbered = (f"{wanted}-{number}" for number in itertools.count(version))
 
     def is_free(name: str) -> bool:
-        return store.snapshot_named(name) is None and read_alias(store.storage, name) is None
+        return store.snapshot_named(name) is None and store.alias(name) is None
 
     return next(filter(is_free, itertools.chain([wanted], numbered)))
 
@@ -295,3 +317,74 @@ def _save_rejects(store: Store, version: int, rejects: Rejects) -> str | None:
     # Paths may hold bytes that are not UTF-8; they stay what they are.
     data = ("\n".join(rejects.lines) + "\n").encode("utf-8", "surrogateescape")
     return store.storage.replace(f"rejects/{version:08d}.txt", data)
+
+
+def read_names(
+    source: Source, batches: list[NameBatch], files: Sequence[Source], names: Names, rejects: Rejects, force: bool
+) -> Named:
+    """The display names that came with the triples of `source`, overruled by those of files, one after the other."""
+    named = _named(source, batches, names, force)
+    for file in files:
+        read = (batch.names for batch in file.batches(rejects))
+        more = _named(file, [batch.compacted() for batch in read if batch is not None], names, force)
+        named = (named[0].then(more[0]), named[1].then(more[1]))
+    return named
+
+
+def _named(source: Source, batches: list[NameBatch], names: Names, force: bool) -> Named:
+    """The names by rows. A label may be that of an entity, of a relation, or of both."""
+    labels = Labels.concat([batch.label for batch in batches])
+    entities, relations = (dictionary.lookup(labels) for dictionary in names)
+    known = np.maximum(entities, relations) >= 0
+    if source.is_names and not force:
+        refuse_unknown_labels(source, known)
+    if unknown := int((~known).sum()):
+        source.counts[UNKNOWN] += unknown
+    return names_of_rows(batches, entities), names_of_rows(batches, relations)
+
+
+def changed_names(store: Store, head: Manifest | None, named: Named) -> Named:
+    """Those of the given names that are not so at `head` already."""
+    stored = store.display_names(head.display_names if head else None)
+    entities, relations = (
+        names.changed(given) if names is not None else given.without_removals()
+        for names, given in zip(stored, named, strict=True)
+    )
+    return entities, relations
+
+
+def save_names(staging: Staging, head: Manifest | None, changed: Named) -> DisplayNamesEntry | None:
+    """What a version on top of `head` says about display names, with those that changed."""
+    before = head.display_names if head else None
+    if not any(names.count for names in changed):
+        return before
+    before = before or DisplayNamesEntry(entities=[], relations=[])
+    return DisplayNamesEntry(
+        entities=add_names(staging, before.entities, changed[0]),
+        relations=add_names(staging, before.relations, changed[1]),
+    )
+
+
+def save_names_alone(store: Store, draft: Draft, seconds: float) -> tuple[NameCounts, int]:
+    """Where no triple changed: publish the names that did. How many, and the bytes written for them."""
+    head = draft.head
+    assert head is not None, "nothing is unchanged in an empty store"
+    # Labels that came with triples that change nothing have no rows in the store.
+    known = (
+        names.take(names.rows < sum(segment.count for segment in dictionary.segments))
+        for names, dictionary in zip(draft.named, draft.names, strict=True)
+    )
+    changed = changed_names(store, head, (next(known), next(known)))
+    counts = count_names(changed)
+    if not any(counts):
+        return counts, 0
+    with store.storage.staging() as staging:
+        following = {**store.following(head, round(seconds, 3)), "display_names": save_names(staging, head, changed)}
+        store.publish(NamesManifest(**following, current=head.current, named=counts.to_dict()))
+    return counts, staging.written
+
+
+def count_names(named: Named) -> NameCounts:
+    """How many names of entities and of relations, and how many were taken away."""
+    removed = [int(names.is_removal.sum()) for names in named]
+    return NameCounts(named[0].count - removed[0], named[1].count - removed[1], *removed)

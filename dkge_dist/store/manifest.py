@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
 import pydantic
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Strict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Strict, ValidationError
 
 from dkge_dist.store.storage import Blob, StoreError
 from dkge_dist.types import Field
 
-FORMAT = 4
-"""After 2 came 4: no single bit makes it an older one. Formats 1 and 2 are read."""
+FORMAT = 8
+"""The only one that is read. Of a digit that no single bit makes that of an older one."""
 SEAL = re.compile(rb'\{\n "sha256": "([0-9a-f]{64})",\n')
 
 Count = Annotated[int, pydantic.Field(ge=0)]
@@ -35,7 +35,7 @@ class PartEntry(Entry):
     digest: Digest
     size: Count
     rows: Count
-    checksum: Checksum | None = None
+    checksum: Checksum
 
     @staticmethod
     def of(part: Blob, rows: int) -> PartEntry:
@@ -99,7 +99,7 @@ class TableEntry(Entry):
 
     `base` is the array's `zarr.json`, which names its chunks; each of `deltas` holds sorted rows with their values, the
     later one wins. `rows` counts also those that only a delta has. `codes` is the index of 8-bit codes of the base,
-    None where there are none: only joint vectors of many entities have any, and no version of an older program.
+    which only joint vectors of many entities have.
     """
 
     rows: Count
@@ -179,48 +179,27 @@ def ranges_of(numbers: Iterable[int]) -> list[RangeEntry]:
     return joined_ranges(RangeEntry(first=number, last=number) for number in numbers)
 
 
-def _as_ranges(value: object) -> object:
-    """Older formats have a list of all numbers."""
-    is_old = isinstance(value, list) and all(isinstance(item, int) and item >= 1 for item in value)
-    return ranges_of(value) if isinstance(value, list) and is_old else value
-
-
 class CurrentEntry(Entry):
     """What is current while this version is the head: a snapshot, a model, and which versions were cleared away.
 
-    `trained` is the newest model, at this version or before it, that a night trained from scratch: 0 if there is none,
-    None if nobody noted it.
+    `trained` is the newest model, at this version or before it, that a night trained from scratch: 0 if there is none.
     """
 
     snapshot: Annotated[int, pydantic.Field(ge=1)]
     model: Count | None
-    cleared: Annotated[list[RangeEntry], BeforeValidator(_as_ranges)] = []
-    trained: Count | None = None
+    cleared: list[RangeEntry] = []
+    trained: Count = 0
 
     def is_cleared(self, number: int | None) -> bool:
         """Was a version cleared away? Versions that never had parts of their own may count, too."""
         return number is not None and any(some.first <= number <= some.last for some in self.cleared)
 
 
-class NamesEntry(Entry):
-    """Which version has the snapshot of a name: the newest names, and runs of hashes of all others."""
-
-    newest: dict[str, Count]
-    runs: list[PartEntry]
-
-
-class NameRunEntry(Entry):
-    """Some display names in one part. `sums` has the checksums of its chunks; a small part is verified as a whole."""
-
-    names: PartEntry
-    sums: PartEntry | None
-
-
 class DisplayNamesEntry(Entry):
     """The display names of entities and relations: runs, each several times as long as the next; the later one wins."""
 
-    entities: list[NameRunEntry]
-    relations: list[NameRunEntry]
+    entities: list[PartEntry]
+    relations: list[PartEntry]
 
 
 class Manifest(Entry):
@@ -228,8 +207,8 @@ class Manifest(Entry):
 
     `writer` is drawn anew for every version: no two writers make the same bytes, so that each can tell its own.
     Every version carries the whole dictionary of its time, whatever its kind: rows are permanent, also over a rollback.
-    It also carries what has to be known of all versions before it, so that nobody has to look at them: the names of
-    snapshots, and `trained_runs`, the hashes of triples that are in train no more. None: by an older program.
+    It also carries what has to be known of all versions before it, so that nobody has to look at them: in `name_runs`
+    the hashes of the names of snapshots, in `trained_runs` those of triples that are in train no more.
     `display_names` are those that are current while this version is the head; None where nothing was ever named.
     """
 
@@ -238,13 +217,13 @@ class Manifest(Entry):
     kind: str
     parent: Digest | None
     created: str
-    writer: str = ""
+    writer: str
     seconds: float
     block_rows: Count
     entity_segments: list[SegmentEntry]
     relation_segments: list[SegmentEntry]
-    names: NamesEntry | None = None
-    trained_runs: list[PartEntry] | None = None
+    name_runs: list[PartEntry] = []
+    trained_runs: list[PartEntry] = []
     display_names: DisplayNamesEntry | None = None
     current: CurrentEntry
 
@@ -316,6 +295,13 @@ def sealed(content: str) -> bytes:
     return b'{\n "sha256": "%s",\n' % hashlib.sha256(body).hexdigest().encode() + body
 
 
+def refuse_other_format(number: int, where: str) -> None:
+    """One format is read; nothing is guessed at."""
+    if number != FORMAT:
+        other = "upgrade dkge_dist" if number > FORMAT else "it is of an older program: ingest and train into a new one"
+        raise StoreError(f"{where}: the store has format {number}, this program reads {FORMAT}: {other}")
+
+
 def parse_manifest(data: bytes, where: str) -> Manifest:
     """A manifest from its bytes; `where` names it in errors."""
     try:
@@ -324,16 +310,12 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
             raise ValueError(f"a JSON object is expected, not {str(content)[:80]}")
     except (ValueError, RecursionError) as error:
         raise StoreError(f"{where}: damaged, not a manifest: {error}") from None
-    if isinstance(content.get("format"), int) and content["format"] > FORMAT:
-        newer = f"the store has format {content['format']}, this program reads up to {FORMAT}"
-        raise StoreError(f"{where}: {newer}: upgrade dkge_dist")
+    if isinstance(content.get("format"), int):
+        refuse_other_format(content["format"], where)
     seal = SEAL.match(data)
     if seal is None or hashlib.sha256(data[seal.end() :]).hexdigest().encode() != seal[1]:
         raise StoreError(f"{where}: damaged or altered: its bytes are not those of the checksum that it opens with")
     del content["sha256"]
-    if content.get("kind") == "snapshot":
-        # The first stores had no models and did not say what is current: the snapshot itself.
-        content.setdefault("current", {"snapshot": content.get("version"), "model": None})
     try:
         kind = KINDS.get(str(content.get("kind")))
         if kind is None:

@@ -11,7 +11,6 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
-from dkge_dist.store.codes import CodeIndex, check_codes
 from dkge_dist.store.manifest import (
     BaselineEntry,
     CurrentEntry,
@@ -22,10 +21,10 @@ from dkge_dist.store.manifest import (
     TableEntry,
     tables_of,
 )
+from dkge_dist.store.parts import open_part, save_bytes
 from dkge_dist.store.storage import Staging, StoreError
 from dkge_dist.store.store import NumberTakenError, Store
-from dkge_dist.store.tables import block_rows, blocks, load_table, save_bytes, save_delta, save_table
-from dkge_dist.store.verify import open_part
+from dkge_dist.store.tables import block_rows, check_codes, load_table, save_delta, save_table
 from dkge_dist.types import ROW, Array, Field
 
 Tables = dict[Field, TableEntry]
@@ -244,8 +243,7 @@ def check_model(store: Store, entry: ModelEntry) -> list[str]:
             if wrong.shape[0]:
                 problems.append(f"{field} vector of {noun} row {wrong[0]} is not finite (and {len(wrong) - 1} others)")
             if table.codes is not None:
-                base = table.model_copy(update={"rows": CodeIndex(store.storage, table).rows, "deltas": []})
-                problems += check_codes(store.storage, table, blocks(store.storage, base))
+                problems += check_codes(store.storage, table)
     compared = entry.baseline.validation if entry.baseline is not None else None
     for part in (entry.dense, entry.evidence, entry.validation, entry.paths, compared):
         if part is not None:

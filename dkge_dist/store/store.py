@@ -4,41 +4,49 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import os
 import re
-from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
+from dkge_dist.graph.content import hash_triples
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.snapshot import Snapshot
-from dkge_dist.store.aliases import read_alias, read_aliases
-from dkge_dist.store.dates import moment_of, newest_by, time_of
 from dkge_dist.store.display_names import StoredNames
+from dkge_dist.store.graph_parts import RowCounts, load_base, load_change, load_segment
 from dkge_dist.store.manifest import (
     CurrentEntry,
     DisplayNamesEntry,
     Manifest,
     ModelManifest,
-    NamesEntry,
+    PartEntry,
     SegmentEntry,
     SnapshotManifest,
 )
-from dkge_dist.store.parts import RowCounts, load_base, load_change, load_segment
+from dkge_dist.store.parts import HASH_TYPES, add_run, has_hashes, read_numbers, versions_of
 from dkge_dist.store.remote_trainings import RemoteTrainings
-from dkge_dist.store.runs import add_run, versions_of
-from dkge_dist.store.storage import Staging, StoreError
+from dkge_dist.store.storage import MissingError, Staging, StoreError
 from dkge_dist.store.trainings import Trainings
 from dkge_dist.store.versions import MARKER, NumberTakenError, Versions
-from dkge_dist.types import UsageError
+from dkge_dist.types import Array, Triples, UsageError
 
 __all__ = ["NumberTakenError", "Store", "rows_at"]
 
 VERSION_NUMBER = re.compile(r"[0-9]{1,18}", re.ASCII)
-NEWEST_NAMES = 16
-"""Names of snapshots that a version has itself; more of them become a part."""
+ALIASES = "aliases"
+ALIAS = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+"""Begins with a letter: a number or a date is never an alias. No dots: nothing of it is a path, or hidden."""
+
+DATE = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d)?(Z|[+-]\d\d:\d\d)?)?", re.ASCII)
+SECOND = timedelta(seconds=1)
+_SEED = 0x747261696E6564
+
+Names = tuple[Dictionary, Dictionary]
+"""Entities and relations."""
 
 
 class Store(Versions):
@@ -67,14 +75,43 @@ class Store(Versions):
         folder = self.storage.workspace("training")
         return RemoteTrainings(self.storage) if folder is None else Trainings(folder)
 
+    # An alias is a name that pins a version: a small object, replaced all at once. It is no part of any version: it may
+    # be set anew and removed. Whoever reads one sees the old version or the new.
+
+    def alias(self, name: str) -> int | None:
+        """The version that an alias pins, None if there is no such alias."""
+        if not ALIAS.fullmatch(name):
+            return None
+        try:
+            found = json.loads(self.storage.read(f"{ALIASES}/{name}.json"))["version"]
+        except MissingError:
+            return None
+        except (ValueError, KeyError, TypeError, RecursionError):
+            found = None
+        if not isinstance(found, int) or isinstance(found, bool) or found < 1:
+            raise StoreError(f"{self}/{ALIASES}/{name}.json: damaged: set the alias again, or remove it")
+        return found
+
+    def alias_names(self) -> list[str]:
+        """Names of aliases, in order. One may be removed meanwhile, or be damaged."""
+        return [name.removesuffix(".json") for name in self.storage.names(ALIASES)]
+
     def aliases(self) -> dict[str, int]:
         """The versions that aliases pin, by their names."""
-        return read_aliases(self.storage)
+        found = {name: self.alias(name) for name in self.alias_names()}
+        return {name: version for name, version in found.items() if version is not None}
 
-    def _aliased(self, name: str) -> str:
-        """The number of the version that a name is an alias of; any other name as it is."""
-        number = read_alias(self.storage, name)
-        return name if number is None else str(number)
+    def write_alias(self, name: str, version: int) -> None:
+        """Make an alias, or let it pin another version."""
+        if not ALIAS.fullmatch(name):
+            raise UsageError(f"alias {name!r}: a letter, then at most 63 letters, digits, `-` and `_`")
+        self.storage.replace(f"{ALIASES}/{name}.json", json.dumps({"version": version}).encode("ascii"))
+
+    def remove_alias(self, name: str) -> None:
+        """Remove an alias."""
+        if not ALIAS.fullmatch(name) or name not in self.alias_names():
+            raise UsageError(f"no alias {name!r}; {', '.join(self.aliases()) or 'there are none'}")
+        self.storage.discard(f"{ALIASES}/{name}.json")
 
     def _numbered(self, name: str) -> int | None:
         """The version of which a name is the number, if there is one."""
@@ -94,17 +131,19 @@ class Store(Versions):
         return self.manifest(number)
 
     def _published(self, number: int) -> datetime:
-        found = time_of(self.manifest(number).created)
-        if found is None:
-            raise StoreError(f"{self}: version {number} does not say when it was published")
-        return found
+        try:
+            found = datetime.fromisoformat(self.manifest(number).created)
+        except ValueError:
+            raise StoreError(f"{self}: version {number} does not say when it was published") from None
+        return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
     def find_version(self, text: str) -> int:
         """A version by its number or an alias, or the one that was the newest at a date or time.
 
         One that did not become current stands for itself by its number alone.
         """
-        text = self._aliased(text)
+        if (pinned := self.alias(text)) is not None:
+            return pinned
         if VERSION_NUMBER.fullmatch(text):
             return int(text)
         found = self._as_of(text)
@@ -117,75 +156,50 @@ class Store(Versions):
     def snapshot_named(self, name: str) -> SnapshotManifest | None:
         """The snapshot of that name, if there is one."""
         head = self.head()
-        if head is None:
-            return None
-        if head.names is None:
-            found: Iterable[Manifest] = self.snapshots()
-        elif name in head.names.newest:
-            found = [self.manifest(head.names.newest[name])]
-        else:
-            found = map(self.manifest, versions_of(self.storage, head.names.runs, _hash_of_name(name)))
+        found = map(self.manifest, versions_of(self.storage, head.name_runs, _hash_of_name(name)) if head else [])
         snapshots = (manifest for manifest in found if isinstance(manifest, SnapshotManifest))
         return next((manifest for manifest in snapshots if manifest.snapshot.name == name), None)
 
-    def names_with(self, staging: Staging, head: Manifest | None, name: str) -> NamesEntry:
+    def name_runs_with(self, staging: Staging, head: Manifest | None, name: str) -> list[PartEntry]:
         """What a version on top of `head` says about names, which brings a snapshot of this name."""
-        number = head.version + 1 if head else 1
-        if head is not None and head.names is None:
-            # The first by this program: the names of all before it.
-            newest = {manifest.snapshot.name: manifest.version for manifest in self.snapshots()}
-            known = NamesEntry(newest=newest, runs=[])
-        else:
-            known = head.names if head is not None and head.names is not None else NamesEntry(newest={}, runs=[])
-        if len(known.newest) < NEWEST_NAMES:
-            return NamesEntry(newest={**known.newest, name: number}, runs=known.runs)
-        columns = {
-            "hash": np.array([_hash_of_name(some) for some in known.newest], np.uint64),
-            "version": np.array([*known.newest.values()], np.int64),
-        }
-        return NamesEntry(newest={name: number}, runs=add_run(staging, known.runs, columns))
+        version = head.version + 1 if head else 1
+        columns = {"hash": np.array([_hash_of_name(name)], np.uint64), "version": np.array([version], np.int64)}
+        return add_run(staging, head.name_runs if head else [], columns)
 
-    def find_snapshot(self, name: str, by_date: bool = True) -> SnapshotManifest:
-        """A snapshot by its name, a version number, an alias or a date; a name that is a number counts as a name.
+    def _resolve(self, name: str, by_date: bool = True) -> SnapshotManifest | CurrentEntry:
+        """The snapshot of a name, or what was current at a version: that of an alias, of a number, or of a date.
 
-        An alias goes first: it was set to be relied on. A version that is not a snapshot stands for the one that was
-        current at that version. By a date it is the one that was current then.
+        An alias goes first: it was set to be relied on. A name that is a number counts as a name.
         """
-        if (pinned := read_alias(self.storage, name)) is not None:
-            return self.snapshot_manifest(self.manifest(pinned).current.snapshot)
+        if (pinned := self.alias(name)) is not None:
+            return self.state_at(pinned)
         if found := self.snapshot_named(name):
             self._refuse_cleared(found.version)
             return found
         if number := self._numbered(name):
-            return self.snapshot_manifest(self.manifest(number).current.snapshot)
-        if by_date and (found_then := self._as_of(name)):
-            return self.snapshot_manifest(found_then.current.snapshot)
-        raise self._no_snapshot(name)
-
-    def _no_snapshot(self, name: str) -> StoreError:
+            return self.state_at(number)
+        if by_date and (then := self._as_of(name)):
+            return then.current
         newest = [manifest.snapshot.name for manifest in itertools.islice(self.snapshots(), 5)]
-        known = ", ".join(reversed(newest))
-        return StoreError(f"{self}: no snapshot {name!r}" + (f"; the newest are {known}" if known else ": it is empty"))
+        known = f"; the newest are {', '.join(reversed(newest))}" if newest else ": it is empty"
+        raise StoreError(f"{self}: no snapshot {name!r}{known}")
+
+    def find_snapshot(self, name: str, by_date: bool = True) -> SnapshotManifest:
+        """A snapshot by its name, or the one that was current at a version number, an alias or a date."""
+        found = self._resolve(name, by_date)
+        return found if isinstance(found, SnapshotManifest) else self.snapshot_manifest(found.snapshot)
 
     def find_model(self, name: str | None = None) -> ModelManifest:
-        """The current model, or that of a version or alias; of a snapshot's name, the newest that was learnt from it.
+        """The current model, or that of a version, alias or date; of a snapshot's name, the newest learnt from it.
 
-        If none was, the model that was current while that snapshot was. By a date it is the one that was current then.
+        If none was, the model that was current while that snapshot was.
         """
         if name is None:
             head = self.head()
             model = head.current.model if head else None
-        elif (pinned := read_alias(self.storage, name)) is not None:
-            model = self.state_at(pinned).model
-        elif (named := self.snapshot_named(name)) is not None:
-            self._refuse_cleared(named.version)
-            model = self._newest_of(named.version)
-        elif number := self._numbered(name):
-            model = self.state_at(number).model
-        elif then := self._as_of(name):
-            model = then.current.model
         else:
-            raise self._no_snapshot(name)
+            found = self._resolve(name)
+            model = self._newest_of(found.version) if isinstance(found, SnapshotManifest) else found.model
         if model is None:
             said = "" if name is None else f" at {name!r}"
             raise StoreError(f"{self}: there is no model{said} yet; `dkge train {self}` learns one")
@@ -311,3 +325,61 @@ def rows_at(manifest: Manifest) -> RowCounts:
         for entries in (manifest.entity_segments, manifest.relation_segments)
     )
     return RowCounts(entities, relations)
+
+
+def moment_of(text: str) -> datetime | None:
+    """The last second of a day (2026-11-17), a minute (2026-11-17T03:00) or a second; None if it is written otherwise.
+
+    The last, so that a version is found by the minute that `dkge log` shows, and a day is all of that day. Times are
+    UTC unless they say otherwise, as in manifests.
+    """
+    found = DATE.fullmatch(text)
+    if found is None:
+        return None
+    time, seconds, _ = found.groups()
+    unit = timedelta(days=1) if time is None else SECOND if seconds else timedelta(minutes=1)
+    try:
+        began = datetime.fromisoformat(text)
+        return (began if began.tzinfo is not None else began.replace(tzinfo=UTC)) + (unit - SECOND)
+    except ValueError as error:
+        raise UsageError(f"{text!r} is no date: {error}") from None
+
+
+def newest_by(moment: datetime, newest: int, time_of_version: Callable[[int], datetime]) -> int:
+    """The newest of versions 1 to `newest` that was published by then, 0 if none was.
+
+    A binary search: it asks for the times of a few versions, however many there are. They are in order, but for
+    clocks that were set back.
+    """
+    low, high = 0, newest
+    while low < high:
+        middle = (low + high + 1) // 2
+        if time_of_version(middle) <= moment:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+class PastTriples:
+    """Triples that were in a train split once and are not now: what was ever trained on is never held out later.
+
+    Every version carries their hashes, of all snapshots before it on whatever branch: a model may be updated from one
+    branch to another. So clearing takes nothing from that, and nobody has to walk through the history. They are opened
+    once to be asked often. Without a version there are none.
+    """
+
+    def __init__(self, store: Store, head: Manifest | None, names: Names) -> None:
+        self._names = names
+        self._runs = [read_numbers(store.storage, run, HASH_TYPES)[0] for run in (head.trained_runs if head else [])]
+
+    def has(self, triples: Triples) -> Array:
+        """For each triple, none of them in train now: was it ever? Of two with the same hash (never yet) both count."""
+        if not self._runs:
+            return np.zeros(triples.count, bool)
+        return has_hashes(self._runs, hash_triples(triples, _SEED, *self._names))
+
+
+def remember(staging: Staging, head: Manifest | None, names: Names, lost: Triples) -> list[PartEntry]:
+    """The `trained_runs` of a version on top of `head`, which takes the triples `lost` out of train."""
+    return add_run(staging, head.trained_runs if head else [], {"hash": hash_triples(lost, _SEED, *names)})

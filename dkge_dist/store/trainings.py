@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from dkge_dist.files import read_regular
-from dkge_dist.store import locks
+from dkge_dist import files
 from dkge_dist.types import DkgeError
 
 KEY = re.compile(r"[0-9a-z]+")
@@ -35,7 +34,7 @@ class Training:
     def snapshot(self) -> int | None:
         """The version of the snapshot that is learnt here, if the training came to say so."""
         with suppress(OSError, ValueError):
-            return int(read_regular(self.folder / SNAPSHOT))
+            return int(files.read_regular(self.folder / SNAPSHOT, follow_links=False))
         return None
 
     def is_abandoned(self, before: float) -> bool:
@@ -55,7 +54,7 @@ class Training:
     @contextmanager
     def _unheld(self, before: float) -> Iterator[bool]:
         """Whether the folder is abandoned, which stays so meanwhile."""
-        with locks.unheld(self.folder / LOCK) as is_idle:
+        with files.lock_is_free(self.folder / LOCK) as is_idle:
             yield is_idle and self.folder.stat().st_mtime < before
 
     def remove(self) -> None:
@@ -80,14 +79,14 @@ class Trainings:
         folder.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             try:
-                stack.enter_context(locks.hold(folder / LOCK))
-            except locks.LockHeldError as error:
+                stack.enter_context(files.hold_lock(folder / LOCK))
+            except files.LockHeldError as error:
                 raise DkgeError(f"{folder}: process {error.holder or '?'} is training just this already") from None
-            except locks.LockRemovedError:
+            except files.LockRemovedError:
                 raise DkgeError(
                     f"{folder}: another process has just finished training this; run it again to repeat"
                 ) from None
             for unfinished in folder.glob(".*"):
                 shutil.rmtree(unfinished, ignore_errors=True)
-            (folder / SNAPSHOT).write_text(str(snapshot), encoding="utf-8")
+            files.replace(folder / SNAPSHOT, str(snapshot).encode())
             yield Training(folder)

@@ -22,6 +22,7 @@ from dkge_dist.store.manifest import (
     indexes_of,
     parse_manifest,
     parts_of,
+    refuse_other_format,
     tables_of,
 )
 from dkge_dist.store.storage import Blob, MissingError, StoreError, open_storage
@@ -53,7 +54,7 @@ class Versions:
         return str(self.storage)
 
     def _is_made(self) -> bool:
-        """Is there a store? One of a newer program is refused."""
+        """Is there a store? One of another format is refused."""
         try:
             number = json.loads(self.storage.read(MARKER))["format"]
         except MissingError:
@@ -63,10 +64,7 @@ class Versions:
         where = f"{self}/{MARKER}"
         if not isinstance(number, int) or number < 1:
             raise StoreError(f'{where}: damaged: it should hold the format of the store, as in {{"format": {FORMAT}}}')
-        if number > FORMAT:
-            raise StoreError(
-                f"{where}: the store has format {number}, this program reads up to {FORMAT}: upgrade dkge_dist"
-            )
+        refuse_other_format(number, where)
         return True
 
     def ensure(self) -> None:
@@ -192,8 +190,8 @@ class Versions:
             "block_rows": head.block_rows if head else 0,
             "entity_segments": head.entity_segments if head else [],
             "relation_segments": head.relation_segments if head else [],
-            "names": head.names if head else None,
-            "trained_runs": head.trained_runs if head else None,
+            "name_runs": head.name_runs if head else [],
+            "trained_runs": head.trained_runs if head else [],
             "display_names": head.display_names if head else None,
         }
 

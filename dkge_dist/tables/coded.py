@@ -14,11 +14,10 @@ from dkge_dist.kernels.codes import CodedQueries, checks_of, coded, count_closer
 from dkge_dist.kernels.hashing import digests
 from dkge_dist.kernels.ranks import TILE, FilteredCandidates, distances_to_rows
 from dkge_dist.kernels.sets import among, distinct
-from dkge_dist.store.codes import StoredCodes
 from dkge_dist.store.manifest import TableEntry
+from dkge_dist.store.parts import DamagedPartError
 from dkge_dist.store.storage import Storage, StoreError
-from dkge_dist.store.tables import VALUE, BlockIndex, load_delta, load_table, map_base
-from dkge_dist.store.verify import DamagedPartError
+from dkge_dist.store.tables import VALUE, BlockIndex, StoredCodes, load_delta, load_table
 from dkge_dist.tables.index import ExactIndex, Nearest, VectorIndex
 from dkge_dist.types import OFFSET, ROW, Array
 
@@ -31,7 +30,7 @@ def open_index(storage: Storage, entry: TableEntry) -> VectorIndex:
     """Stored vectors, to be asked. Without codes, or where nothing can be mapped, all of them in memory."""
     if entry.codes is not None:
         index = BlockIndex(storage, entry)
-        values = map_base(index)
+        values = index.map_all(ahead=False)  # By codes few of the rows are read.
         if values is not None:
             return CodedIndex(storage, entry, index, values)
     return ExactIndex(load_table(storage, entry, will_scan=True))
@@ -193,9 +192,8 @@ class _Base:
             here = slice(number * self.index.block, (number + 1) * self.index.block)
             if self._is_sound[here].all():
                 continue
-            path = self.index.storage.part_path(self.index.parts[number])
             try:
-                self.index.verify(path, number, self.values[here].reshape(-1).view(np.uint8))
+                self.index.verify(number, self.values[here])
             except DamagedPartError:
                 self._mend(number)
             self._is_sound[here] = True

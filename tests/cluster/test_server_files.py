@@ -9,11 +9,18 @@ import numpy as np
 import pytest
 
 from dkge_dist.cluster.server import ShardServer
-from dkge_dist.store import codes
-from dkge_dist.store.codes import CodeIndex, save_code_index
+from dkge_dist.store import tables
+from dkge_dist.store.parts import DamagedPartError
 from dkge_dist.store.storage import open_storage
-from dkge_dist.store.tables import BlockIndex, load_table, save_delta, save_index, save_table
-from dkge_dist.store.verify import DamagedPartError
+from dkge_dist.store.tables import (
+    BlockIndex,
+    CodeIndex,
+    load_table,
+    save_code_index,
+    save_delta,
+    save_index,
+    save_table,
+)
 from dkge_dist.tables.checkpoint import create_files
 from dkge_dist.tables.initializer import StoredTables
 from dkge_dist.tables.plan import ShardPlan
@@ -174,7 +181,7 @@ def test_blocks_of_all_shards_make_the_whole_table(tmp_path: Path, shards: int) 
 def test_codes_of_all_shards_are_those_of_the_whole_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shards: int
 ) -> None:
-    monkeypatch.setattr(codes, "CODED_FROM_ROWS", 1)
+    monkeypatch.setattr(tables, "CODED_FROM_ROWS", 1)
     rows, block = 300, 64
     values = np.random.default_rng(0).normal(size=(rows, DIM)).astype(np.float32)
     storage = open_storage(str(tmp_path))

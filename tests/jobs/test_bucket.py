@@ -15,8 +15,7 @@ import dkge_dist
 from dkge_dist.learn.progress import StoppedError
 from dkge_dist.store.manifest import ModelManifest, SnapshotManifest, parts_of
 from dkge_dist.store.storage import StoreError
-from dkge_dist.store.storage.bucket import BucketStorage
-from dkge_dist.store.storage.leases import Lease
+from dkge_dist.store.storage.bucket import BucketStorage, Lease
 from dkge_dist.store.store import Store
 from dkge_dist.surfaces import api
 from dkge_dist.types import DkgeError

@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 
 import dkge_dist
-from dkge_dist.store import codes
-from dkge_dist.store.codes import CodeIndex, StoredCodes
+from dkge_dist.store import tables
 from dkge_dist.store.manifest import TableEntry
 from dkge_dist.store.models import publish_model, save_compact
+from dkge_dist.store.parts import DamagedPartError, save_bytes
 from dkge_dist.store.storage import Storage, StoreError, open_storage
 from dkge_dist.store.store import Store
-from dkge_dist.store.tables import BlockIndex, save_bytes, save_table
-from dkge_dist.store.verify import DamagedPartError
+from dkge_dist.store.tables import BlockIndex, CodeIndex, StoredCodes, save_table
 from dkge_dist.surfaces import api
 from dkge_dist.tables.coded import CodedIndex
 from dkge_dist.types import Field
@@ -32,7 +31,7 @@ DIM, BLOCK = 16, 512
 
 @pytest.fixture(autouse=True)
 def small_tables_have_codes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codes, "CODED_FROM_ROWS", 1)
+    monkeypatch.setattr(tables, "CODED_FROM_ROWS", 1)
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +39,7 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model with codes, and one that a night updated."""
     store = tmp_path_factory.mktemp("codes") / "store"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(codes, "CODED_FROM_ROWS", 1)
+        patch.setattr(tables, "CODED_FROM_ROWS", 1)
         api.ingest(store, write_tsv(store.parent / "base.tsv", dense()), valid=20, test=20)
         api.train(store, settings=[*LEARN, "model.dim=16"])
         night(store, 1)
@@ -87,7 +86,6 @@ def test_a_model_has_codes_and_a_night_keeps_them(path: Path) -> None:
 
 
 def test_answers_are_those_of_a_version_without_codes(path: Path) -> None:
-    """As every version is that an older program published."""
     by_codes = questions(path)
     publish(path, lambda table: table.model_copy(update={"codes": None}))
     assert questions(path) == by_codes
@@ -166,12 +164,13 @@ def storage(tmp_path: Path) -> Storage:
     [
         {"rows": 1501},
         {"rows": -1},
-        {"dim": 17},
-        {"block": 500},
-        {"block": 1024},
-        {"scale": 0},
-        {"scale": "x"},
-        {"low": float("nan")},
+        {"rows": "1500"},
+        {"shape": [24, 17, 64]},
+        {"shape": [25, 3, 64]},
+        {"grid": [0.5, 0]},
+        {"grid": [0.5, "x"]},
+        {"grid": [float("nan"), 1]},
+        {"grid": 7},
         {"parts": []},
         {"parts": 3},
         {"parts": [["ab", 1, "cd"]] * 3},
@@ -183,8 +182,10 @@ def test_an_index_that_does_not_fit_is_refused(storage: Storage, change: dict[st
         entry = save_table(staging, np.ones((1500, DIM), np.float32), BLOCK, coded=True)
         assert entry.codes is not None
         content = json.loads(storage.part_path(entry.codes.part).read_bytes())
-        part = save_bytes(staging, json.dumps({**content, **change}).encode(), 3)
-    with pytest.raises(StoreError, match="is no index of codes of dimension 16"):
+        place = content if "shape" in change else content["attributes"]
+        place |= change
+        part = save_bytes(staging, json.dumps(content).encode(), 3)
+    with pytest.raises(StoreError, match=r"is no index of|bytes instead of"):
         StoredCodes(storage, entry.model_copy(update={"codes": part}))
 
 

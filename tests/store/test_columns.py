@@ -10,11 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dkge_dist.store.columns import numbers_of, read_columns, read_numbers
 from dkge_dist.store.manifest import PartEntry
-from dkge_dist.store.parts import add_part
+from dkge_dist.store.parts import numbers_of, read_columns, read_numbers, save_bytes, save_columns
 from dkge_dist.store.storage import Storage, StoreError, open_storage
-from dkge_dist.store.tables import save_bytes
 
 TYPES = {"row": pa.int32(), "split": pa.int8()}
 
@@ -27,14 +25,14 @@ def storage(tmp_path: Path) -> Storage:
 @pytest.fixture
 def part(storage: Storage) -> PartEntry:
     with storage.staging() as staging:
-        return add_part(staging, {"row": np.arange(10, dtype=np.int32), "split": np.zeros(10, np.int8)})
+        return save_columns(staging, {"row": np.arange(10, dtype=np.int32), "split": np.zeros(10, np.int8)})
 
 
 @pytest.mark.parametrize("count", [0, 1, 10_000])
 def test_numbers_come_back_read_only(storage: Storage, count: int) -> None:
     written = {"row": np.arange(count, dtype=np.int32)[::-1], "split": np.ones(count, np.int8)}
     with storage.staging() as staging:
-        part = add_part(staging, written)
+        part = save_columns(staging, written)
     for column, expected in zip(read_numbers(storage, part, TYPES), written.values(), strict=True):
         assert np.array_equal(column, expected)
         assert column.dtype == expected.dtype
@@ -44,7 +42,7 @@ def test_numbers_come_back_read_only(storage: Storage, count: int) -> None:
 def test_labels_come_back(storage: Storage) -> None:
     labels = pa.array(["", "é", "a\tb\n", "x" * 10_000], pa.large_string())
     with storage.staging() as staging:
-        part = add_part(staging, {"label": labels})
+        part = save_columns(staging, {"label": labels})
     (found,) = read_columns(storage, part, {"label": pa.large_string()})
     assert found.equals(labels)
 
@@ -99,9 +97,9 @@ def test_a_column_with_nulls_holds_no_numbers() -> None:
 def test_reading_does_not_import_pandas(storage: Storage) -> None:
     """It would take as long as answering a question."""
     with storage.staging() as staging:
-        part = add_part(staging, {"row": np.arange(4, dtype=np.int32), "split": np.zeros(4, np.int8)})
+        part = save_columns(staging, {"row": np.arange(4, dtype=np.int32), "split": np.zeros(4, np.int8)})
     code = (
-        "import sys, pyarrow as pa; from dkge_dist.store.columns import read_numbers; "
+        "import sys, pyarrow as pa; from dkge_dist.store.parts import read_numbers; "
         "from dkge_dist.store.manifest import PartEntry; from dkge_dist.store.storage import open_storage\n"
         f"part = PartEntry.model_validate_json({part.model_dump_json()!r})\n"
         f"columns = read_numbers(open_storage({str(storage)!r}), part, {{'row': pa.int32(), 'split': pa.int8()}})\n"

@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 from dkge_dist.graph.sources.base import SourceOptions
 from dkge_dist.graph.sources.detect import open_source
-from dkge_dist.store.dates import moment_of, newest_by, time_of
 from dkge_dist.store.history import rollback
 from dkge_dist.store.ingest import IngestOptions, ingest
 from dkge_dist.store.models import publish_model
 from dkge_dist.store.storage import StoreError
-from dkge_dist.store.store import Store
+from dkge_dist.store.store import Store, moment_of, newest_by
 from dkge_dist.types import UsageError
 from tests.graphs import movies, write_changes, write_tsv
 from tests.store.small_models import saved, some_weights
@@ -54,11 +53,6 @@ def test_impossible_dates_are_refused(text: str) -> None:
 
 def test_the_last_day_there_is() -> None:
     assert moment_of("9999-12-31") == datetime.max.replace(microsecond=0, tzinfo=UTC)
-
-
-def test_times_that_cannot_be_read_are_none() -> None:
-    assert time_of("yesterday") is None
-    assert time_of("2026-11-17T12:00:00") == time_of("2026-11-17T12:00:00+00:00") == NOON
 
 
 @given(st.lists(st.integers(0, 50), max_size=200).map(sorted), st.integers(-1, 51))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +12,10 @@ from hypothesis import strategies as st
 
 from dkge_dist.graph.display_names import NameTable
 from dkge_dist.graph.labels import Labels
-from dkge_dist.store import chunks, display_names
+from dkge_dist.store import display_names
 from dkge_dist.store.display_names import StoredNames, add_names, check_run, load_run
-from dkge_dist.store.manifest import NameRunEntry, parts_of
-from dkge_dist.store.runs import TIMES
+from dkge_dist.store.manifest import PartEntry
+from dkge_dist.store.parts import RUN_GROWTH, save_columns
 from dkge_dist.store.storage import Storage, StoreError, open_storage
 from dkge_dist.types import ROW
 from tests.store.damage import flipped
@@ -36,22 +35,12 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Storage:
     return open_storage(tmp_path_factory.mktemp("names"))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _many_chunks() -> Iterator[None]:
-    """Small parts have many chunks, as large ones do."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunks, "CHUNK_BYTES", 64)
-        patch.setattr(display_names, "CHUNK_BYTES", 1024)  # What Arrow reads first.
-        patch.setattr(display_names, "SMALL_BYTES", 1500)
-        yield
-
-
 def table(names: dict[int, str]) -> NameTable:
     return NameTable.of(np.array([*names], ROW), Labels.from_strings(names.values()))
 
 
-def stored(storage: Storage, nights: list[dict[int, str]]) -> list[NameRunEntry]:
-    runs: list[NameRunEntry] = []
+def stored(storage: Storage, nights: list[dict[int, str]]) -> list[PartEntry]:
+    runs: list[PartEntry] = []
     with storage.staging() as staging:
         for night in nights:
             runs = add_names(staging, runs, table(night))
@@ -78,8 +67,8 @@ def test_names_after_nights_are_those_of_a_dictionary(storage: Storage, nights: 
         assert set(names.find(wanted)) == found
     whole = names.table()
     assert dict(zip(whole.rows.tolist(), whole.names, strict=True)) == expected
-    sizes = [run.names.rows for run in runs]
-    assert all(longer >= TIMES * shorter for longer, shorter in itertools.pairwise(sizes))
+    sizes = [run.rows for run in runs]
+    assert all(longer >= RUN_GROWTH * shorter for longer, shorter in itertools.pairwise(sizes))
     assert [problem for run in runs for problem in check_run(storage, run, ROWS)] == []
 
 
@@ -102,12 +91,11 @@ def test_what_changes_is_what_is_written(
 def test_names_that_were_taken_away_leave_nothing_behind(storage: Storage) -> None:
     assert stored(storage, [{1: "one", 2: "two"}, {1: "", 2: ""}]) == []
     (run,) = stored(storage, [{1: "one", 2: "two"}, {1: ""}])
-    assert run.names.rows == 1
+    assert run.rows == 1
 
 
-def large(storage: Storage) -> NameRunEntry:
+def large(storage: Storage) -> PartEntry:
     (run,) = stored(storage, [{row: f"The Name {row}" for row in range(0, 4000, 2)}])
-    assert run.sums is not None
     return run
 
 
@@ -117,32 +105,13 @@ def test_nothing_is_read_before_it_is_asked_for(storage: Storage, monkeypatch: p
     StoredNames(storage, [run])
 
 
-def test_a_few_names_are_found_without_reading_all(storage: Storage) -> None:
-    """A hundred of two thousand bytes are wrong, in chunks that nobody needs."""
-    run = large(storage)
-    path = storage.part_path(run.names.part)
-    sound = path.read_bytes()
-    at = sound.index(b"The Name 3000")
-    damaged = bytearray(sound)
-    damaged[at : at + 5000] = bytes(5000)
-    path.write_bytes(damaged)
-    names = StoredNames(storage, [run])
-    assert names.of([8, 9]) == ["The Name 8", None]
-    assert names.find("the name 16")[0].row == 16
-    with pytest.raises(StoreError, match="is damaged"):
-        StoredNames(storage, [run]).of([3002])
-    with pytest.raises(StoreError, match="is damaged"):
-        StoredNames(storage, [run]).table()
-    path.write_bytes(sound)
-
-
 def test_no_wrong_bit_makes_a_wrong_name(storage: Storage) -> None:
     run = large(storage)
-    path = storage.part_path(run.names.part)
+    path = storage.part_path(run.part)
     rng = np.random.default_rng(5)
-    bits = rng.integers(0, 8 * run.names.size, 150).tolist()
+    bits = rng.integers(0, 8 * run.size, 150).tolist()
     bits += rng.integers(0, 8 * 1024, 50).tolist()  # What says where the columns are.
-    bits += (8 * run.names.size - 1 - rng.integers(0, 8 * 1024, 50)).tolist()
+    bits += (8 * run.size - 1 - rng.integers(0, 8 * 1024, 50)).tolist()
     refused = 0
     for bit in bits:
         flipped(path, bit)
@@ -159,8 +128,6 @@ def test_no_wrong_bit_makes_a_wrong_name(storage: Storage) -> None:
 
 def test_crafted_runs_are_refused(storage: Storage) -> None:
     """Whoever can compute checksums gets an error, not a crash."""
-    from dkge_dist.store.parts import add_part
-
     columns = {
         "row": np.array([1, 2], np.int32),
         "name": Labels.from_strings(["a", "b"]).to_arrow(),
@@ -168,11 +135,11 @@ def test_crafted_runs_are_refused(storage: Storage) -> None:
         "place": np.array([0, 7], np.int32),
     }
     with storage.staging() as staging:
-        run = NameRunEntry(names=add_part(staging, columns), sums=None)
-        unordered = NameRunEntry(names=add_part(staging, {**columns, "row": np.array([2, 2], np.int32)}), sums=None)
-        other = NameRunEntry(names=add_part(staging, {"row": columns["row"]}), sums=None)
-    assert list(check_run(storage, run, 9)) == [f"part {run.names.digest}: the index of its names is none"]
-    assert f"part {run.names.digest} names rows that no label has" in list(check_run(storage, run, 2))
+        run = save_columns(staging, columns)
+        unordered = save_columns(staging, {**columns, "row": np.array([2, 2], np.int32)})
+        other = save_columns(staging, {"row": columns["row"]})
+    assert list(check_run(storage, run, 9)) == [f"part {run.digest}: the index of its names is none"]
+    assert f"part {run.digest} names rows that no label has" in list(check_run(storage, run, 2))
     with pytest.raises(StoreError, match="its rows are not ascending"):
         load_run(storage, unordered)
     with pytest.raises(StoreError, match="holds columns"):
@@ -182,13 +149,12 @@ def test_crafted_runs_are_refused(storage: Storage) -> None:
 def test_what_a_night_writes_follows_what_it_names(tmp_path: Path) -> None:
     """Of two hundred nights of five names, each name is written about ten times."""
     storage = open_storage(tmp_path)
-    runs: list[NameRunEntry] = []
+    runs: list[PartEntry] = []
     rows = 0
     with storage.staging() as staging:
         for night in range(200):
             before = runs
             runs = add_names(staging, runs, table({row: f"n{row}" for row in range(5 * night, 5 * night + 5)}))
-            rows += sum(run.names.rows for run in runs if run not in before)
+            rows += sum(run.rows for run in runs if run not in before)
             assert len(runs) <= 5
     assert rows <= 5 * 200 * 12
-    assert len(list(parts_of(runs))) <= 2 * len(runs)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dkge_dist.store import durable
+from dkge_dist import files
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, st
         def call(*arguments: Any, **options: Any) -> Any:
             target = arguments[-1] if name in ("link", "replace") else arguments[0]
             path = Path(os.readlink(f"/proc/self/fd/{target}") if isinstance(target, int) else target)
-            shown = "temporary" if durable.UNFINISHED.fullmatch(path.name) else str(path.relative_to(tmp_path))
+            shown = "temporary" if files.UNFINISHED.fullmatch(path.name) else str(path.relative_to(tmp_path))
             seen.append((name, shown))
             return real(*arguments, **options)
 
@@ -34,7 +34,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, st
 
 
 def test_create_syncs_the_file_before_it_has_its_name(tmp_path: Path, calls: list[tuple[str, str]]) -> None:
-    assert durable.create(tmp_path / "file", b"data")
+    assert files.create(tmp_path / "file", b"data")
     assert calls == [("fsync", "temporary"), ("link", "file"), ("fsync", "."), ("unlink", "temporary")]
     assert (tmp_path / "file").read_bytes() == b"data"
     assert os.listdir(tmp_path) == ["file"]
@@ -42,20 +42,20 @@ def test_create_syncs_the_file_before_it_has_its_name(tmp_path: Path, calls: lis
 
 def test_create_overwrites_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"first")
-    assert not durable.create(tmp_path / "file", b"second")
+    assert not files.create(tmp_path / "file", b"second")
     assert (tmp_path / "file").read_bytes() == b"first"
     assert os.listdir(tmp_path) == ["file"]
 
 
 def test_replace_syncs_the_file_before_it_has_its_name(tmp_path: Path, calls: list[tuple[str, str]]) -> None:
     (tmp_path / "file").write_bytes(b"first")
-    durable.replace(tmp_path / "file", b"second")
+    files.replace(tmp_path / "file", b"second")
     assert calls[:3] == [("fsync", "temporary"), ("replace", "file"), ("fsync", ".")]
     assert (tmp_path / "file").read_bytes() == b"second"
     assert os.listdir(tmp_path) == ["file"]
 
 
-@pytest.mark.parametrize("write", [durable.create, durable.replace])
+@pytest.mark.parametrize("write", [files.create, files.replace])
 def test_full_disk_leaves_what_was_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path, bytes], object]
 ) -> None:
@@ -71,10 +71,10 @@ def test_full_disk_leaves_what_was_there(
 
 
 def test_directories_are_synced_from_the_top(tmp_path: Path, calls: list[tuple[str, str]]) -> None:
-    durable.make_directory(tmp_path / "a" / "b")
+    files.make_directory(tmp_path / "a" / "b")
     assert calls == [("mkdir", "a"), ("fsync", "."), ("mkdir", "a/b"), ("fsync", "a")]
     calls.clear()
-    durable.make_directory(tmp_path / "a" / "b")
+    files.make_directory(tmp_path / "a" / "b")
     assert calls == []
 
 
@@ -82,10 +82,10 @@ def test_sync_tree_syncs_all_files_and_folders(tmp_path: Path, calls: list[tuple
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "b" / "file").touch()
     calls.clear()
-    durable.sync_tree(tmp_path / "a")
+    files.sync_tree(tmp_path / "a")
     assert sorted(calls) == [("fsync", "a"), ("fsync", "a/b"), ("fsync", "a/b/file")]
 
 
 def test_sync_of_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        durable.sync(tmp_path / "absent")
+        files.sync(tmp_path / "absent")

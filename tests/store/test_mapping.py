@@ -5,13 +5,14 @@ from __future__ import annotations
 import gc
 import mmap
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from dkge_dist.store import tables
 from dkge_dist.store.manifest import TableEntry
-from dkge_dist.store.mapping import map_file, map_files
+from dkge_dist.store.parts import map_file, map_files
 from dkge_dist.store.storage import Storage, StoreError, open_storage
 from dkge_dist.store.tables import BlockIndex, load_table, save_delta, save_table
 
@@ -105,7 +106,7 @@ def test_memory_is_given_back_with_the_last_view_of_it(storage: Storage) -> None
 def test_what_cannot_be_mapped_is_read(storage: Storage, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     values = vectors(3 * BLOCK)
     entry = saved(storage, values)
-    monkeypatch.setattr("dkge_dist.store.mapping._mmap", lambda: lambda *_: 2**64 - 1)
+    monkeypatch.setattr("dkge_dist.store.parts._libc", lambda: SimpleNamespace(mmap=lambda *_: 2**64 - 1))
     assert np.array_equal(load_table(storage, entry), values)
     monkeypatch.undo()
     assert map_files([], mmap.PAGESIZE, 0) is None

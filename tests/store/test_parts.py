@@ -13,7 +13,7 @@ from dkge_dist.graph.dictionary import Dictionary, Segment
 from dkge_dist.graph.diff import Change, Diff
 from dkge_dist.graph.labels import Labels
 from dkge_dist.graph.snapshot import Base
-from dkge_dist.store.parts import (
+from dkge_dist.store.graph_parts import (
     RowCounts,
     load_base,
     load_change,

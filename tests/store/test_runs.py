@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dkge_dist.store.manifest import PartEntry
-from dkge_dist.store.runs import TIMES, add_run, has_hashes, load_hashes, versions_of
+from dkge_dist.store.parts import HASH_TYPES, RUN_GROWTH, add_run, has_hashes, read_numbers, versions_of
 from dkge_dist.store.storage import Storage, open_storage
 
 HASH = st.one_of(st.integers(0, 20), st.integers(2**64 - 3, 2**64 - 1))
@@ -32,8 +32,8 @@ def test_hashes_are_found_as_in_a_set(storage: Storage, nights: list[list[int]],
             runs = add_run(staging, runs, {"hash": np.array(night, np.uint64)})
             known |= set(night)
             sizes = [run.rows for run in runs]
-            assert all(longer >= TIMES * shorter for longer, shorter in itertools.pairwise(sizes))
-    found = has_hashes(load_hashes(storage, runs), np.array(asked, np.uint64))
+            assert all(longer >= RUN_GROWTH * shorter for longer, shorter in itertools.pairwise(sizes))
+    found = has_hashes([read_numbers(storage, run, HASH_TYPES)[0] for run in runs], np.array(asked, np.uint64))
     assert found.tolist() == [one in known for one in asked]
 
 

@@ -194,13 +194,8 @@ def test_versions_that_stand_on_later_ones_are_refused(model: Path, current: dic
 def test_any_flipped_bit_in_the_marker_is_found(model: Path) -> None:
     path = model / "store.json"
     content = path.read_bytes()
-    # Read as older ones they do no harm: versions say themselves which format they have.
-    older = [json.dumps({"format": number}).encode() for number in range(1, FORMAT)]
     for bit in range(8 * len(content)):
         flipped(path, bit)
-        if path.read_bytes() in older:
-            path.write_bytes(content)
-            continue
         for open_store in (Store.open, Store.open_or_new):
             with pytest.raises(
                 StoreError, match=r"store\.json: (damaged|the store has format \d+, this program reads)"
@@ -218,15 +213,18 @@ def test_other_files_among_the_versions_do_no_harm(model: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["check", "log", "ingest"])
-def test_a_newer_store_is_refused_with_advice(graph: Path, tmp_path: Path, command: str) -> None:
-    (graph / "store.json").write_text(json.dumps({"format": FORMAT + 1, "more": "of it"}))
+@pytest.mark.parametrize(("number", "advice"), [(FORMAT + 1, "upgrade dkge_dist"), (4, "ingest and train into a new")])
+def test_a_store_of_another_format_is_refused_with_advice(
+    graph: Path, tmp_path: Path, command: str, number: int, advice: str
+) -> None:
+    (graph / "store.json").write_text(json.dumps({"format": number, "more": "of it"}))
     before = listing(graph)
     calls = {
         "check": lambda: api.check(graph),
         "log": lambda: api.log(graph),
         "ingest": lambda: api.ingest(graph, write_tsv(tmp_path / "next.tsv", movies(100))),
     }
-    expected = f"the store has format {FORMAT + 1}, this program reads up to {FORMAT}: upgrade dkge_dist"
+    expected = f"the store has format {number}, this program reads {FORMAT}: .*{advice}"
     with pytest.raises(StoreError, match=expected):
         calls[command]()
     assert listing(graph) == before

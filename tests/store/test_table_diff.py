@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from dkge_dist.store.manifest import TableEntry
 from dkge_dist.store.storage import Storage, open_storage
-from dkge_dist.store.table_diff import differing, may_differ
-from dkge_dist.store.tables import BlockIndex, StoredTable, load_table, save_delta, save_table
+from dkge_dist.store.tables import BlockIndex, StoredTable, differing, load_table, may_differ, save_delta, save_table
 
 DIM, BLOCK = 2, 8
 

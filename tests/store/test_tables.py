@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dkge_dist.store.manifest import TableEntry
+from dkge_dist.store.parts import save_bytes
 from dkge_dist.store.storage import Blob, Storage, StoreError, open_storage
 from dkge_dist.store.tables import (
     MAX_BLOCK_ROWS,
@@ -26,7 +27,6 @@ from dkge_dist.store.tables import (
     block_rows,
     blocks,
     load_table,
-    save_bytes,
     save_delta,
     save_index,
     save_table,
@@ -77,7 +77,8 @@ def test_what_is_saved_is_loaded_by_us_and_by_zarr(rows: int, dim: int, block: i
         index = BlockIndex(storage, entry)
         assert len(index.parts) == -(-rows // block)
         for number in range(len(index.parts)):
-            assert np.array_equal(index.read(number), values[number * block : (number + 1) * block])
+            here = values[number * block : (number + 1) * block]
+            assert np.array_equal(index.map(number)[: here.shape[0]], here)
         array = as_zarr(storage, entry, Path(folder) / "array")
         assert array.shape == (rows, dim)
         assert array.chunks == (block, dim)
@@ -110,13 +111,6 @@ def test_equal_blocks_are_one_part(storage: Storage) -> None:
     with storage.staging() as staging:
         save_table(staging, values, BLOCK)
         assert staging.written == 0
-
-
-def test_what_was_read_is_a_copy(storage: Storage) -> None:
-    values = vectors()
-    index = BlockIndex(storage, saved(storage, values))
-    index.read(0)[:] = 1
-    assert np.array_equal(index.read(0), values[: index.block])
 
 
 @pytest.mark.parametrize("rows", [0, 1, 63, 64, 65, 10_000, 100_000, 3_244_455, 10**9])
@@ -228,23 +222,23 @@ def test_broken_blocks_are_named(storage: Storage, harm: str, tmp_path: Path) ->
 
 
 def test_bytes_of_an_index_are_part_of_the_format(storage: Storage) -> None:
-    """Stores of earlier versions name indexes by their digests: the same blocks have to give the same bytes."""
+    """Indexes are named by their digests: the same blocks have to give the same bytes."""
     with storage.staging() as staging:
-        entry = save_index(staging, [Blob("ab" * 32, 1280), Blob("cd" * 32, 1280)], 100, 5, 64)
+        entry = save_index(staging, [Blob("ab" * 32, 1280, "ef" * 8), Blob("cd" * 32, 1280, "01" * 8)], 100, 5, 64)
     assert storage.part_path(entry.base.part).read_bytes().decode() == (
         '{"zarr_format": 3, "node_type": "array", "shape": [100, 5], "data_type": "float32", "chunk_grid": {"name": '
         '"regular", "configuration": {"chunk_shape": [64, 5]}}, "chunk_key_encoding": {"name": "default", '
         '"configuration": {"separator": "/"}}, "fill_value": 0.0, "codecs": [{"name": "bytes", "configuration": '
-        f'{{"endian": "little"}}}}], "attributes": {{"parts": [["{"ab" * 32}", 1280], ["{"cd" * 32}", 1280]]}}}}'
+        '{"endian": "little"}}], "attributes": {"parts": '
+        f'[["{"ab" * 32}", 1280, "{"ef" * 8}"], ["{"cd" * 32}", 1280, "{"01" * 8}"]]}}}}'
     )
-    assert entry.base.digest == "a1afe15e9a273b8f997478f2c3a9c6c7bfa767df633a565b5a0f4ff89a559365"
 
 
 def test_an_index_names_blocks_with_their_checksums(storage: Storage) -> None:
     entry = saved(storage, vectors())
     content = json.loads(storage.part_path(entry.base.part).read_bytes())
     for digest, size, checksum in content["attributes"]["parts"]:
-        data = storage.part_path(Blob(digest, size)).read_bytes()
+        data = storage.part_path(Blob(digest, size, checksum)).read_bytes()
         assert xxhash.xxh3_64_hexdigest(data) == checksum
 
 

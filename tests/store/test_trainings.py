@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dkge_dist.store import locks
+from dkge_dist import files
 from dkge_dist.store.trainings import Training, Trainings
 from dkge_dist.types import DkgeError
 
@@ -71,14 +71,14 @@ def test_second_process_is_kept_out_until_the_first_is_gone(trainings: Trainings
 
 def test_training_that_another_process_has_just_finished(trainings: Trainings, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first one removes the folder after the second one opened the lock and before that one gets it."""
-    real = locks.fcntl.flock
+    real = files.fcntl.flock
 
     def late(file: Any, operation: int) -> None:
         Training(trainings.folder / KEY).remove()
         real(file, operation)
 
     with monkeypatch.context() as patch:
-        patch.setattr(locks.fcntl, "flock", late)
+        patch.setattr(files.fcntl, "flock", late)
         with pytest.raises(DkgeError, match="another process has just finished training this"), trainings.open(KEY, 3):
             pass
     with trainings.open(KEY, 3) as training:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,12 +12,11 @@ import numpy as np
 import pytest
 import xxhash
 
-from dkge_dist.store.manifest import PartEntry, sealed
 from dkge_dist.store.models import save_compact
+from dkge_dist.store.parts import DamagedPartError, save_bytes
 from dkge_dist.store.storage import Blob, Storage, StoreError, open_storage
 from dkge_dist.store.store import Store
-from dkge_dist.store.tables import BlockIndex, StoredTable, load_table, save_bytes, save_delta, save_table
-from dkge_dist.store.verify import DamagedPartError, add_part, open_part
+from dkge_dist.store.tables import BlockIndex, StoredTable, load_table, save_delta, save_table
 from dkge_dist.surfaces import api
 from dkge_dist.types import Field, UsageError
 from tests.graphs import fresh_labels, write_changes
@@ -141,46 +139,12 @@ def test_verified_tables_are_those_that_were_written(storage: Storage) -> None:
         assert np.array_equal(READERS[reader](storage, entry), values)
 
 
-def test_parts_without_a_checksum_are_verified_by_their_name(storage: Storage) -> None:
-    """Those of stores that were written before parts had one."""
-    with storage.staging() as staging:
-        part = staging.add(lambda path: path.write_bytes(b"some bytes"))  # type: ignore[arg-type,return-value]
-    assert part.checksum is None
-    assert open_part(storage, part)[1].tobytes() == b"some bytes"
-    flipped(storage.part_path(part), 3)
-    with pytest.raises(DamagedPartError, match=part.digest):
-        open_part(storage, part)
-
-
-def test_a_store_of_the_format_before_is_read_and_verified(nights: Path) -> None:
-    def stripped(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: stripped(item) for key, item in value.items() if key not in ("checksum", "sha256")}
-        return [stripped(item) for item in value] if isinstance(value, list) else value
-
-    before = api.answer(nights, "e1", "r1")
-    parent = None
-    for path in sorted((nights / "versions").iterdir()):
-        content = {**stripped(json.loads(path.read_bytes())), "format": 2, "parent": parent}
-        path.unlink()
-        path.write_bytes(sealed(json.dumps(content, indent=1)))
-        parent = hashlib.sha256(path.read_bytes()).hexdigest()
-    assert {**api.answer(nights, "e1", "r1"), "seconds": 0} == {**before, "seconds": 0}
-    assert api.check(nights)["ok"]
-    labels = Store.open(nights).head().entity_segments[0].labels  # type: ignore[union-attr]
-    flipped(path_of(nights, labels.digest), 5000)
-    with pytest.raises(DamagedPartError, match=labels.digest):
-        api.answer(nights, "e1", "r1")
-
-
 def test_checksums_are_xxh3_of_the_bytes(storage: Storage) -> None:
     for data in (b"", b"x", bytes(100_000)):
         with storage.staging() as staging:
-            part = add_part(staging, lambda path, data=data: path.write_bytes(data) and None)  # type: ignore[misc]
             entry = save_bytes(staging, data, 1)
         expected = Blob(hashlib.sha256(data).hexdigest(), len(data), xxhash.xxh3_64_hexdigest(data))
-        assert part == entry.part == expected
-        assert PartEntry.of(part, 1) == entry
+        assert entry.part == expected
 
 
 def test_another_word_for_when_is_refused(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:

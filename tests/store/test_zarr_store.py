@@ -291,7 +291,7 @@ def test_broken_blocks_are_named(updated: Path, tmp_path: Path, harm: str) -> No
 
 def load_table_rows(store: Store, first: int) -> np.ndarray:
     entry = store.find_model().model.entities[Field.CONTEXT]
-    return BlockIndex(store.storage, entry).read(first // BLOCK)
+    return BlockIndex(store.storage, entry).map(first // BLOCK)
 
 
 def test_broken_indexes_are_named(updated: Path) -> None:

@@ -10,12 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dkge_dist.kernels.ranks import FilteredCandidates
-from dkge_dist.store import codes
-from dkge_dist.store.codes import CodeIndex
+from dkge_dist.store import tables
 from dkge_dist.store.manifest import TableEntry
+from dkge_dist.store.parts import DamagedPartError
 from dkge_dist.store.storage import Storage, StoreError, open_storage
-from dkge_dist.store.tables import BlockIndex, load_table, save_delta, save_table
-from dkge_dist.store.verify import DamagedPartError
+from dkge_dist.store.tables import BlockIndex, CodeIndex, load_table, save_delta, save_table
 from dkge_dist.tables import coded as module
 from dkge_dist.tables.coded import CodedIndex, open_index
 from dkge_dist.tables.index import ExactIndex, VectorIndex
@@ -30,7 +29,7 @@ DIM, BLOCK = 16, 512
 
 @pytest.fixture(autouse=True)
 def small_tables_have_codes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codes, "CODED_FROM_ROWS", 1)
+    monkeypatch.setattr(tables, "CODED_FROM_ROWS", 1)
     monkeypatch.setattr(module, "FIRST_TILES", 2)
     monkeypatch.setattr(module, "GROWTH", 2)
 
@@ -124,7 +123,7 @@ def test_a_table_without_codes_is_read_as_a_whole(storage: Storage) -> None:
 
 
 def test_small_tables_have_no_codes(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codes, "CODED_FROM_ROWS", 101)
+    monkeypatch.setattr(tables, "CODED_FROM_ROWS", 101)
     assert saved(storage, np.zeros((100, 3), np.float32)).codes is None
     assert saved(storage, np.zeros((101, 3), np.float32)).codes is not None
 
@@ -187,8 +186,8 @@ def test_blocks_are_verified_once(storage: Storage, monkeypatch: pytest.MonkeyPa
     entry = saved(storage, np.random.default_rng(0).normal(size=(1500, DIM)).astype(np.float32))
     table = open_index(storage, entry)
     verified = []
-    real = codes.verify_bytes
-    monkeypatch.setattr(codes, "verify_bytes", lambda *arguments: (verified.append(arguments[1]), real(*arguments)))
+    real = tables.verify_bytes
+    monkeypatch.setattr(tables, "verify_bytes", lambda *arguments: (verified.append(arguments[1]), real(*arguments)))
     for _ in range(3):
         table.nearest(np.zeros((1, DIM), np.float32), np.arange(1500, dtype=ROW), 1)
     assert verified == CodeIndex(storage, entry).parts

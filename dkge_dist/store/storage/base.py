@@ -15,6 +15,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol
 
+import xxhash
+
 from dkge_dist.types import DkgeError
 
 PART_NAME = re.compile(r"[0-9a-f]{64}")
@@ -30,14 +32,11 @@ class MissingError(StoreError):
 
 
 class Blob(NamedTuple):
-    """An immutable file, named by the SHA-256 of its bytes.
-
-    A storage goes by the name alone. `checksum` is what readers verify by (`store.verify`), None if nobody noted it.
-    """
+    """An immutable file, named by the SHA-256 of its bytes. A storage goes by that; readers verify by `checksum`."""
 
     digest: str
     size: int
-    checksum: str | None = None
+    checksum: str
 
 
 class Removable(NamedTuple):
@@ -60,14 +59,14 @@ class Staging(Protocol):
     def storage(self) -> Storage:
         """Where the parts go."""
 
-    def add(self, write: Callable[[Path], None]) -> Blob:
+    def add(self, write: Callable[[Path], object]) -> Blob:
         """Let `write` fill a file and make it a durable part.
 
         A part that exists already is not written again, but its age starts anew, so that no cleaning removes it before
         this writer publishes. A damaged one is replaced.
         """
 
-    def add_all(self, writes: Iterable[Callable[[Path], None]]) -> list[Blob]:
+    def add_all(self, writes: Iterable[Callable[[Path], object]]) -> list[Blob]:
         """Add several parts, at once where that is faster."""
 
 
@@ -156,10 +155,12 @@ class Storage(Protocol):
         """Remove the object of that name and all below `name/`: no part of any version. Nothing, if there is none."""
 
 
-def sha256_file(path: Path) -> str:
-    """SHA-256 of a file's bytes."""
-    digest = hashlib.sha256()
+def blob_of(path: Path) -> Blob:
+    """A file as it is named and verified."""
+    digest, checksum, size = hashlib.sha256(), xxhash.xxh3_64(), 0
     with path.open("rb") as file:
         while block := file.read(HASH_BLOCK):
             digest.update(block)
-    return digest.hexdigest()
+            checksum.update(block)
+            size += len(block)
+    return Blob(digest.hexdigest(), size, checksum.hexdigest())

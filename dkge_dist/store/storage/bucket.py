@@ -7,17 +7,19 @@ age and mends it if it is damaged.
 from __future__ import annotations
 
 import io
+import json
+import os
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar
 
-from dkge_dist.store.storage import leases
-from dkge_dist.store.storage.base import PART_NAME, Blob, MissingError, Removable, StoreError, sha256_file
+from dkge_dist.store.storage.base import PART_NAME, Blob, MissingError, Removable, StoreError, blob_of
 from dkge_dist.store.storage.cache import PartCache
 from dkge_dist.store.storage.objects import ATTEMPTS, Objects
 
@@ -29,6 +31,10 @@ SECOND = 1.0
 
 REMOVAL_SECONDS = 600.0
 """A removal takes two requests, but those may take long."""
+
+LEASE_SECONDS = 120.0
+RENEWALS = 4
+"""How often a lease is renewed while it lasts: some of them may fail."""
 
 T = TypeVar("T")
 
@@ -164,7 +170,7 @@ class BucketStorage:
 
     def staging_since(self) -> float | None:
         """By the leases of stagings."""
-        found = [leases.find(self.objects, meta.name) for meta in self.objects.walk(STAGING)]
+        found = [find_lease(self.objects, meta.name) for meta in self.objects.walk(STAGING)]
         return min((lease.since for lease in found if lease is not None and lease.is_held), default=None)
 
     def verify(self, part: Blob) -> None:
@@ -176,7 +182,7 @@ class BucketStorage:
         """A lease that says that somebody writes parts, and a folder of the cache for them."""
         self._probe()
         name = f"{STAGING}/{secrets.token_hex(8)}.json"
-        with leases.hold(self.objects, name), self.cache.staging() as folder:
+        with hold_lease(self.objects, name), self.cache.staging() as folder:
             yield BucketStaging(self, folder)
 
     @contextmanager
@@ -185,14 +191,14 @@ class BucketStorage:
         self._probe()
         with ExitStack() as stack:
             try:
-                stack.enter_context(leases.hold(self.objects, f"leases/{name}.json"))
-            except leases.LeaseHeldError as error:
+                stack.enter_context(hold_lease(self.objects, f"leases/{name}.json"))
+            except LeaseHeldError as error:
                 raise StoreError(f"{self}: another `dkge {name}` is at work: {error.holder}") from None
             yield
 
     def is_leased(self, name: str) -> bool:
         """Does its lease object say so?"""
-        lease = leases.find(self.objects, f"leases/{name}.json")
+        lease = find_lease(self.objects, f"leases/{name}.json")
         return lease is not None and lease.is_held
 
     def older_than(self, before: float) -> Iterator[Removable]:
@@ -205,7 +211,7 @@ class BucketStorage:
             if found.modified + SECOND < before:
                 yield Removable("unfinished", found.name, found.size)
         for found in self.objects.walk(STAGING):
-            lease = leases.find(self.objects, found.name)
+            lease = find_lease(self.objects, found.name)
             if lease is not None and not lease.is_held and found.modified + SECOND < before:
                 yield Removable("staging", found.name, found.size)
 
@@ -251,11 +257,11 @@ class BucketStaging:
         self.written = 0
         self._counting = threading.Lock()
 
-    def add(self, write: Callable[[Path], None]) -> Blob:
+    def add(self, write: Callable[[Path], object]) -> Blob:
         """Write, put, keep. A put is durable when it is answered."""
         temporary = self.folder / secrets.token_hex(8)
         write(temporary)
-        part = Blob(sha256_file(temporary), temporary.stat().st_size)
+        part = blob_of(temporary)
         name, objects = self.storage._part(part.digest), self.storage.objects
         before = objects.head(name)
         tag = objects.put(name, temporary)
@@ -265,7 +271,7 @@ class BucketStaging:
         self.storage.cache.adopt(temporary, part)
         return part
 
-    def add_all(self, writes: Iterable[Callable[[Path], None]]) -> list[Blob]:
+    def add_all(self, writes: Iterable[Callable[[Path], object]]) -> list[Blob]:
         """Add several parts, several at once."""
         return _at_once(self.add, writes)
 
@@ -284,3 +290,95 @@ def _at_once(work: Callable[[Any], T], items: Iterable[Any]) -> list[T]:
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+class LeaseHeldError(Exception):
+    """Another process holds the lease; `holder` says which."""
+
+    def __init__(self, holder: str) -> None:
+        super().__init__(f"held by {holder}")
+        self.holder = holder
+
+
+class Lease(NamedTuple):
+    """An object that says who works, until when. `token` is drawn by its holder, `since` is when it began.
+
+    Taking and renewing are conditional puts, so that of several processes one succeeds; its end needs no message.
+    Clocks may differ by less than a lease lasts (S3 itself refuses requests of clocks that are further off). A lease
+    keeps two processes from the same work; what must not happen at all, such as publishing a version twice, is not left
+    to it.
+    """
+
+    holder: str
+    token: str
+    since: float
+    until: float
+
+    @property
+    def is_held(self) -> bool:
+        """Does its holder still work?"""
+        return self.until > time.time()
+
+    def to_json(self) -> bytes:
+        """As it is stored."""
+        return json.dumps(self._asdict()).encode()
+
+    @staticmethod
+    def parse(data: bytes) -> Lease:
+        """What is damaged is held by nobody."""
+        try:
+            content = json.loads(data)
+            since, until = float(content["since"]), float(content["until"])
+            return Lease(str(content["holder"]), str(content["token"]), since, until)
+        except (ValueError, KeyError, TypeError):
+            return Lease("nobody", "", 0.0, 0.0)
+
+
+@contextmanager
+def hold_lease(objects: Objects, name: str) -> Iterator[None]:
+    """Hold the lease of that name. Never waits. The object is gone afterwards."""
+    now = time.time()
+    mine = Lease(f"process {os.getpid()} on {socket.gethostname()}", secrets.token_hex(8), now, now + LEASE_SECONDS)
+    _take(objects, name, mine)
+    stopped = threading.Event()
+    renewing = threading.Thread(target=_renew, args=(objects, name, mine, stopped), name="lease", daemon=True)
+    renewing.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        renewing.join()
+        # If the service is out of reach, the lease ends by itself.
+        with suppress(StoreError):
+            if Lease.parse(objects.read(name).data).token == mine.token:
+                objects.delete(name)
+
+
+def find_lease(objects: Objects, name: str) -> Lease | None:
+    """A lease, whether or not it is held; None if there is none."""
+    try:
+        return Lease.parse(objects.read(name).data)
+    except MissingError:
+        return None
+
+
+def _take(objects: Objects, name: str, mine: Lease) -> None:
+    while not objects.create(name, mine.to_json()):
+        try:
+            found = objects.read(name)
+        except MissingError:
+            continue  # The work it was for is done, and all of it was removed.
+        other = Lease.parse(found.data)
+        if other.is_held:
+            raise LeaseHeldError(other.holder)
+        if objects.update(name, mine.to_json(), found.tag):
+            return
+
+
+def _renew(objects: Objects, name: str, mine: Lease, stopped: threading.Event) -> None:
+    while not stopped.wait(LEASE_SECONDS / RENEWALS):
+        # A service that is out of reach now may not be the next time.
+        with suppress(StoreError):
+            found = objects.read(name)
+            if Lease.parse(found.data).token == mine.token:
+                objects.update(name, mine._replace(until=time.time() + LEASE_SECONDS).to_json(), found.tag)

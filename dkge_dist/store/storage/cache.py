@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from dkge_dist.store import durable
+from dkge_dist import files
 from dkge_dist.store.storage.base import PART_NAME, Blob, StoreError
 from dkge_dist.types import UsageError
 
@@ -106,7 +106,7 @@ class PartCache:
         target = self._place(part.digest)
         target.parent.mkdir(parents=True, exist_ok=True)
         with self._room(part.size):
-            durable.sync(path)
+            files.sync(path)
             os.replace(path, target)
         self._trim_if_due(part.size)
 
@@ -150,14 +150,14 @@ class PartCache:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return
-            files = []
+            found = []
             for path in self.folder.glob(f"{PARTS}/??/*"):
                 with suppress(FileNotFoundError):
                     state = path.lstat()
                     is_part = PART_NAME.fullmatch(path.name) is not None
-                    files.append((is_part, state.st_mtime, state.st_size, path))
-            left = sum(size for _, _, size, _ in files)
-            for is_part, used, size, path in sorted(files):
+                    found.append((is_part, state.st_mtime, state.st_size, path))
+            left = sum(size for _, _, size, _ in found)
+            for is_part, used, size, path in sorted(found):
                 if not is_part and used < now - ABANDONED_SECONDS:
                     path.unlink(missing_ok=True)
                 elif is_part and left > self.limit and used < now - RECENT_SECONDS:

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from dkge_dist.files import open_regular
-from dkge_dist.store import durable, locks
-from dkge_dist.store.storage.base import PART_NAME, Blob, MissingError, Removable, StoreError, sha256_file
+from dkge_dist import files
+from dkge_dist.store.storage.base import PART_NAME, Blob, MissingError, Removable, StoreError, blob_of
 
 LOST_AND_FOUND = "lost+found"
 PARTS, STAGING = "parts", "staging"
@@ -51,26 +50,25 @@ class LocalStorage:
         """Is the folder missing or empty, but for what a killed writer or a new file system leaves?"""
         if not self.root.is_dir():
             return not self.root.exists()
-        return all(name == LOST_AND_FOUND or durable.UNFINISHED.fullmatch(name) for name in os.listdir(self.root))
+        return all(name == LOST_AND_FOUND or files.UNFINISHED.fullmatch(name) for name in os.listdir(self.root))
 
     def read(self, name: str) -> bytes:
         """The bytes of a file."""
         path = self._path(name)
         try:
-            with open_regular(path, follow_links=False) as file:
-                return file.read()
+            return files.read_regular(path, follow_links=False)
         except OSError as error:
             kind = MissingError if isinstance(error, FileNotFoundError | NotADirectoryError) else StoreError
             raise kind(f"{path}: {error.strerror}") from None
 
     def create(self, name: str, data: bytes) -> bool:
         """Create a file; `link` gives it its name, and fails if that is taken."""
-        return durable.create(self._path(name), data, self.root)
+        return files.create(self._path(name), data, self.root)
 
     def replace(self, name: str, data: bytes) -> str:
         """Write a file, over the one of that name; its path."""
         path = self._path(name)
-        durable.replace(path, data, self.root)
+        files.replace(path, data, self.root)
         return str(path)
 
     def names(self, folder: str) -> list[str]:
@@ -107,7 +105,7 @@ class LocalStorage:
     def verify(self, part: Blob) -> None:
         """Compare the bytes of a part with its name."""
         path = self.part_path(part)
-        found = sha256_file(path)
+        found = blob_of(path).digest
         if found != part.digest:
             raise StoreError(f"part {path} is damaged: its bytes have checksum {found}")
 
@@ -126,9 +124,9 @@ class LocalStorage:
             folder = self._path(f"{STAGING}/{secrets.token_hex(8)}")
             # Cleaning may find the folder before it is locked, take it for that of a dead process, and remove it. One
             # that is there already was made by this very call, whose answer got lost.
-            with suppress(locks.LockRemovedError, FileExistsError):
+            with suppress(files.LockRemovedError, FileExistsError):
                 folder.mkdir(parents=True)
-                stack.enter_context(locks.hold(folder / LOCK, wait=True))
+                stack.enter_context(files.hold_lock(folder / LOCK, wait=True))
                 return folder
 
     def _stagings(self, at_work: bool) -> list[Path]:
@@ -136,7 +134,7 @@ class LocalStorage:
         found = []
         for folder in self._path(f"{STAGING}/").glob("*"):
             if folder.is_dir() and not folder.is_symlink():
-                with locks.unheld(folder / LOCK) as is_idle:
+                with files.lock_is_free(folder / LOCK) as is_idle:
                     found += [folder] if is_idle != at_work else []
         return found
 
@@ -153,19 +151,19 @@ class LocalStorage:
         """A lock file in the store."""
         with ExitStack() as stack:
             try:
-                stack.enter_context(locks.hold(self._path(f"{name}.lock")))
-            except (locks.LockHeldError, locks.LockRemovedError):
+                stack.enter_context(files.hold_lock(self._path(f"{name}.lock")))
+            except (files.LockHeldError, files.LockRemovedError):
                 raise StoreError(f"{self}: another `dkge {name}` is at work") from None
             yield
 
     def is_leased(self, name: str) -> bool:
         """Is the lock file held?"""
         try:
-            with locks.hold_existing(self._path(f"{name}.lock")):
+            with files.hold_existing_lock(self._path(f"{name}.lock")):
                 return False
         except FileNotFoundError:
             return False
-        except (locks.LockHeldError, locks.LockRemovedError):
+        except (files.LockHeldError, files.LockRemovedError):
             return True
 
     def older_than(self, before: float) -> Iterator[Removable]:
@@ -180,12 +178,12 @@ class LocalStorage:
         for folder in filter(Path.is_dir, self._path(f"{PARTS}/").glob("??")):
             inside = self._path(f"{PARTS}/{folder.name}/")
             with os.scandir(inside) as entries:
-                files = [inside / entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
-            yield from (path for path in files if PART_NAME.fullmatch(path.name.removesuffix(ASIDE)))
+                found = [inside / entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
+            yield from (path for path in found if PART_NAME.fullmatch(path.name.removesuffix(ASIDE)))
 
     def _unfinished(self) -> Iterator[Path]:
         """What `create` and `replace` leave when they are killed: here, where few names are, not among all versions."""
-        return (path for path in self.root.glob(".*") if durable.UNFINISHED.fullmatch(path.name))
+        return (path for path in self.root.glob(".*") if files.UNFINISHED.fullmatch(path.name))
 
     def _removable(self, path: Path, size: int) -> Removable:
         name = path.relative_to(self.root)
@@ -204,7 +202,7 @@ class LocalStorage:
             if not path.is_dir():
                 path.unlink()
                 return True
-            with locks.unheld(path / LOCK) as is_idle:
+            with files.lock_is_free(path / LOCK) as is_idle:
                 if is_idle:
                     shutil.rmtree(path, ignore_errors=True)
                 return is_idle
@@ -263,22 +261,22 @@ class LocalStaging:
         self.folder = folder
         self.written = 0
 
-    def add(self, write: Callable[[Path], None]) -> Blob:
+    def add(self, write: Callable[[Path], object]) -> Blob:
         """Write, sync, rename, sync the folder: a part is durable before anything refers to it."""
         temporary = self.folder / secrets.token_hex(8)
         write(temporary)
-        part = Blob(sha256_file(temporary), temporary.stat().st_size)
+        part = blob_of(temporary)
         target = self.storage._part(part.digest)
         if not self._renewed(part):
-            durable.make_directory(target.parent)
-            durable.sync(temporary)
+            files.make_directory(target.parent)
+            files.sync(temporary)
             os.replace(temporary, target)
             self.written += part.size
         # Also when another writer brought it: that one may die before it comes to this.
-        durable.sync(target.parent)
+        files.sync(target.parent)
         return part
 
-    def add_all(self, writes: Iterable[Callable[[Path], None]]) -> list[Blob]:
+    def add_all(self, writes: Iterable[Callable[[Path], object]]) -> list[Blob]:
         """One after the other: the disk is what takes time."""
         return [self.add(write) for write in writes]
 

@@ -18,7 +18,7 @@ from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.display_names import NameTable, fold, folded
 from dkge_dist.graph.labels import Labels
 from dkge_dist.store.display_names import load_run
-from dkge_dist.store.manifest import NameRunEntry, SegmentEntry
+from dkge_dist.store.manifest import PartEntry, SegmentEntry
 from dkge_dist.store.storage import Storage
 from dkge_dist.surfaces.http.kept import kept
 from dkge_dist.types import ROW, Array
@@ -95,7 +95,7 @@ class Completion:
         storage: Storage,
         names: Dictionary,
         segments: Sequence[SegmentEntry],
-        name_runs: Sequence[NameRunEntry],
+        name_runs: Sequence[PartEntry],
         alive: Array,
         facts: Array,
         folder: Path,
@@ -108,7 +108,7 @@ class Completion:
         named = []
         for entry in reversed(name_runs):
             table: NameTable = load_run(storage, entry)
-            named.append(_Run(table.names, load_order(folder, entry.names.digest, table.names), table.rows))
+            named.append(_Run(table.names, load_order(folder, entry.digest, table.names), table.rows))
         return Completion(names, alive, facts, runs, named)
 
     def search(self, text: str, limit: int) -> list[int]:

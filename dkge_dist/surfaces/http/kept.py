@@ -19,8 +19,8 @@ from typing import IO, TypeVar
 import numpy as np
 import xxhash
 
-from dkge_dist.store import durable
-from dkge_dist.store.mapping import map_file
+from dkge_dist import files
+from dkge_dist.store.parts import map_file
 from dkge_dist.store.storage import StoreError
 from dkge_dist.types import Array
 
@@ -62,7 +62,7 @@ def kept(
             # A disk that is full is no reason not to answer.
             with suppress(StoreError, OSError):
                 _remove_unused(path.parent)
-                durable.replace(path, [*map(_bytes, arrays(made)), _sum(arrays(made))])
+                files.replace(path, [*map(_bytes, arrays(made)), _sum(arrays(made))])
             # Of several processes the same pages: those of the file.
             found = _found(path, read)
     return made if found is None else found

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+import xxhash
 
 from dkge_dist.store.storage import Blob, MissingError, Removable, Staging, Storage, StoreError, open_storage
 
@@ -49,7 +50,7 @@ LATER = 3600.0
 
 
 def part_of(content: bytes) -> Blob:
-    return Blob(hashlib.sha256(content).hexdigest(), len(content))
+    return Blob(hashlib.sha256(content).hexdigest(), len(content), xxhash.xxh3_64_hexdigest(content))
 
 
 def add(staging: Staging, content: bytes) -> Blob:
@@ -232,7 +233,7 @@ class StorageContract:
     def test_parts_are_named_by_digests_only(self, storage: Storage, digest: str) -> None:
         for read in (storage.part_path, storage.verify):
             with pytest.raises(StoreError, match="is no part name"):
-                read(Blob(digest, 0))
+                read(Blob(digest, 0, "0" * 16))
         with pytest.raises(StoreError, match="is no part name"):
             storage.remove(Removable("part", digest, 0), time.time() + LATER)
 

@@ -15,13 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dkge_dist.store import codes
-from dkge_dist.store.codes import CodeIndex
-from dkge_dist.store.storage import Blob, MissingError, Removable, Storage, StoreError, leases, open_storage
-from dkge_dist.store.storage.bucket import BucketStorage
-from dkge_dist.store.storage.leases import Lease, LeaseHeldError
+from dkge_dist.store import tables
+from dkge_dist.store.storage import Blob, MissingError, Removable, Storage, StoreError, open_storage
+from dkge_dist.store.storage.bucket import BucketStorage, Lease, LeaseHeldError, find_lease, hold_lease
 from dkge_dist.store.storage.objects import Objects
-from dkge_dist.store.tables import BlockIndex, load_table, save_table
+from dkge_dist.store.tables import BlockIndex, CodeIndex, load_table, save_table
 from dkge_dist.tables.coded import open_index
 from tests.bucket_server import Proxy, Weather
 from tests.store.storage.contract import LATER, StorageContract, part_of, stored
@@ -267,7 +265,7 @@ import sys
 from dkge_dist.store.storage import Blob, open_storage
 storage = open_storage(sys.argv[1])
 for digest in sys.argv[2:]:
-    assert len(storage.part_path(Blob(digest, 100_000)).read_bytes()) == 100_000
+    assert len(storage.part_path(Blob(digest, 100_000, "")).read_bytes()) == 100_000
 """
         proxy.requests = Weather(1, delay=0.02).request
         command = [sys.executable, "-c", script, storage.location, *(part.digest for part in parts)]
@@ -314,7 +312,7 @@ def test_damage_of_codes_and_rows_in_the_cache_is_mended_from_the_bucket(
     storage: BucketStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Found when they are read, after the table was opened."""
-    monkeypatch.setattr(codes, "CODED_FROM_ROWS", 1)
+    monkeypatch.setattr(tables, "CODED_FROM_ROWS", 1)
     values = np.random.default_rng(1).random((1500, 16), np.float32)
     with storage.staging() as staging:
         entry = save_table(staging, values, 512, coded=True)
@@ -403,33 +401,33 @@ class TestLeases:
         return Objects(bucket)
 
     def test_renewed_while_it_is_held(self, objects: Objects, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(leases, "LEASE_SECONDS", 0.4)
-        with leases.hold(objects, "lease"):
-            first = leases.find(objects, "lease")
+        monkeypatch.setattr("dkge_dist.store.storage.bucket.LEASE_SECONDS", 0.4)
+        with hold_lease(objects, "lease"):
+            first = find_lease(objects, "lease")
             time.sleep(1.0)
-            last = leases.find(objects, "lease")
+            last = find_lease(objects, "lease")
             assert first is not None and last is not None
             assert (last.token, last.since) == (first.token, first.since)
             assert last.until > first.until
             assert last.is_held
             expected = f"held by process {os.getpid()} on "
-            with pytest.raises(LeaseHeldError, match=expected), leases.hold(objects, "lease"):
+            with pytest.raises(LeaseHeldError, match=expected), hold_lease(objects, "lease"):
                 pass
-        assert leases.find(objects, "lease") is None
+        assert find_lease(objects, "lease") is None
 
     @pytest.mark.parametrize("left", [b"", b"{}", b"[]", b'{"holder": "x", "token": "y", "since": 0, "until": 1}'])
     def test_one_that_ended_or_is_damaged_is_taken(self, objects: Objects, left: bytes) -> None:
         objects.put("lease", left)
-        with leases.hold(objects, "lease"):
-            found = leases.find(objects, "lease")
+        with hold_lease(objects, "lease"):
+            found = find_lease(objects, "lease")
             assert found is not None and found.is_held
 
     def test_one_that_was_lost_is_left_to_its_new_holder(self, objects: Objects) -> None:
         """As of a process that was suspended for longer than its lease lasts."""
-        with leases.hold(objects, "lease"):
+        with hold_lease(objects, "lease"):
             other = Lease("another", "token", time.time(), time.time() + 100)
             objects.put("lease", other.to_json())
-        assert leases.find(objects, "lease") == other
+        assert find_lease(objects, "lease") == other
 
     def test_of_two_that_take_over_one_succeeds(self, objects: Objects) -> None:
         objects.put("lease", b"")
