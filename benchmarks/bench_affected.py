@@ -14,10 +14,9 @@ import numpy as np
 
 from benchmarks.movies import store_of
 from benchmarks.report import median_seconds, options, publish
-from dkge_dist.graph.affected import find_affected
 from dkge_dist.graph.diff import Change, Diff
 from dkge_dist.graph.snapshot import Snapshot
-from dkge_dist.graph.training_graph import TrainingGraph
+from dkge_dist.graph.training_graph import TrainingGraph, find_affected
 from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.store.store import Store

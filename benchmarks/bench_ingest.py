@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.movies import movies
 from benchmarks.processes import measured_command
 from benchmarks.report import options, publish
-from dkge_dist.graph.encode import encode
+from dkge_dist.graph.source_diff import encode
 from dkge_dist.graph.sources.base import Rejects
 from dkge_dist.graph.sources.detect import open_source
 from dkge_dist.store.store import Store

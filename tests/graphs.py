@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dkge_dist.graph.content import EMPTY_CONTENT, content_after
 from dkge_dist.graph.dictionary import Dictionary
+from dkge_dist.graph.diff import EMPTY_CONTENT, content_after
 from dkge_dist.graph.holdout import HeldOut
 from dkge_dist.graph.labels import Labels
 from dkge_dist.graph.snapshot import Snapshot

@@ -1,4 +1,7 @@
-"""The difference between two snapshots as a value, which can be composed with the next one, inverted and applied."""
+"""The difference between two snapshots as a value, which can be composed with the next one, inverted and applied.
+
+A checksum of the content of a snapshot follows from it: independent of row numbers, so of the store, and additive.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
+from dkge_dist.graph.dictionary import Dictionary
+from dkge_dist.kernels.hashing import triple_hashes
 from dkge_dist.kernels.sets import distinct
 from dkge_dist.kernels.triples import differences, minus, union
 from dkge_dist.types import ROW, Array, Split, Triples
@@ -138,3 +143,32 @@ def _joined(rows: Array, others: Array) -> Array:
     if not rows.shape[0] or not others.shape[0]:
         return rows if rows.shape[0] else others
     return distinct(rows, others).astype(ROW)
+
+
+LANES = 2
+_SEED = 0x636F6E74656E74
+EMPTY_CONTENT = "0" * 16 * LANES
+"""The content of a snapshot without triples."""
+
+
+def hash_triples(triples: Triples, seed: int, entities: Dictionary, relations: Dictionary) -> Array:
+    """A 64-bit hash of every triple, of its labels and not of its rows."""
+    head, tail = entities.digests_of(triples.head), entities.digests_of(triples.tail)
+    return triple_hashes(seed, head, relations.digests_of(triples.relation), tail)
+
+
+def content_of(triples: Triples, split: Split, entities: Dictionary, relations: Dictionary) -> Array:
+    """Sums of the hashes of triples in independent lanes; the sums of disjoint sets add up to that of their union."""
+    seeds = [_SEED + LANES * split + lane for lane in range(LANES)]
+    sums = [hash_triples(triples, seed, entities, relations).sum(dtype=np.uint64) for seed in seeds]
+    return np.array(sums, np.uint64)
+
+
+def content_after(content: str, diff: Diff, entities: Dictionary, relations: Dictionary) -> str:
+    """The content after `diff`, computed from the change alone."""
+    lanes = np.array([int(content[16 * i : 16 * i + 16], 16) for i in range(LANES)], np.uint64)
+    for split in Split:
+        change = diff.splits[split]
+        lanes = lanes + content_of(change.added, split, entities, relations)
+        lanes = lanes - content_of(change.deleted, split, entities, relations)
+    return "".join(f"{int(lane):016x}" for lane in lanes)

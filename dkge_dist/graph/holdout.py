@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dkge_dist.graph.content import hash_triples
 from dkge_dist.graph.dictionary import Dictionary
-from dkge_dist.graph.diff import Change, Diff
+from dkge_dist.graph.diff import Change, Diff, hash_triples
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.kernels.removable_triples import removable_triples
 from dkge_dist.kernels.sets import distinct

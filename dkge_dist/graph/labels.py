@@ -43,8 +43,7 @@ class Labels:
         # Here, because it loads numba, which takes half a second that a source that is refused need not wait for.
         from dkge_dist.kernels.text import copy_fields
 
-        offsets = np.zeros(len(self) + 1, OFFSET)
-        np.cumsum(self.stop - self.start, out=offsets[1:])
+        offsets = np.concatenate([np.zeros(1, OFFSET), np.cumsum(self.stop - self.start)])
         data = np.empty(int(offsets[-1]), np.uint8)
         copy_fields(self.data, self.start, self.stop, data)
         return Labels(data, offsets[:-1], offsets[1:])
@@ -54,12 +53,12 @@ class Labels:
         """One after the other."""
         if not parts:
             return Labels.from_strings([])
-        first = np.cumsum([0, *(part.data.shape[0] for part in parts[:-1])])
-        return Labels(
-            np.concatenate([part.data for part in parts]),
-            np.concatenate([part.start + shift for part, shift in zip(parts, first, strict=True)]),
-            np.concatenate([part.stop + shift for part, shift in zip(parts, first, strict=True)]),
+        shifts = np.cumsum([0, *(part.data.shape[0] for part in parts[:-1])])
+        start, stop = (
+            np.concatenate([getattr(part, end) + shift for part, shift in zip(parts, shifts, strict=True)])
+            for end in ("start", "stop")
         )
+        return Labels(np.concatenate([part.data for part in parts]), start, stop)
 
     def to_arrow(self) -> pa.LargeStringArray:
         """As an Arrow column, in bytes of its own."""
@@ -88,8 +87,7 @@ class Labels:
     def from_strings(labels: Iterable[str]) -> Labels:
         """From Python strings; for small inputs."""
         encoded = [label.encode("utf-8") for label in labels]
-        offsets = np.zeros(len(encoded) + 1, OFFSET)
-        np.cumsum([len(label) for label in encoded], out=offsets[1:])
+        offsets = np.cumsum([0, *(len(label) for label in encoded)], dtype=OFFSET)
         return Labels(np.frombuffer(b"".join(encoded), np.uint8), offsets[:-1], offsets[1:])
 
     @staticmethod

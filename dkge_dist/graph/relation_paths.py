@@ -65,13 +65,12 @@ class PathCounts:
         new = _count(now, left, right, self.length, bits)
         delta = _summed([new, (old[0], old[1], -old[2])])
         table = _summed([(self.left, self.right, self.count), delta])
-        return PathCounts(self.length, self.bits, *table), self._toggled(table, delta)
-
-    def _toggled(self, table: tuple[Array, Array, Array], delta: tuple[Array, Array, Array]) -> Array:
-        """First paths of the pairs of paths whose count rose from zero or fell to zero."""
-        was = _position(self.left, self.right, *delta[:2]) >= 0
-        is_now = _position(*table[:2], *delta[:2]) >= 0
-        return distinct(delta[0][was != is_now])
+        # A pair of paths that is in one of the two tables alone was toggled.
+        pieces = []
+        for sign, (first, second, _) in ((-1, (self.left, self.right, self.count)), (1, table)):
+            here = np.isin(first, delta[0])
+            pieces.append((first[here], second[here], np.full(int(here.sum()), sign)))
+        return PathCounts(self.length, self.bits, *table), distinct(_summed(pieces)[0])
 
     def contexts(self, digest: Array, sampling: Sampling, rows: Array) -> Contexts:
         """The contexts of relations `rows`; `digest` is that of every relation's label."""
@@ -105,17 +104,6 @@ def _summed(tables: list[tuple[Array, Array, Array]]) -> tuple[Array, Array, Arr
     sums = np.add.reduceat(count, np.flatnonzero(first)) if left.shape[0] else count
     kept = sums != 0
     return left[first][kept], right[first][kept], sums[kept]
-
-
-def _position(left: Array, right: Array, wanted_left: Array, wanted_right: Array) -> Array:
-    """Position of each wanted pair in a sorted table, or -1."""
-    begin, end = np.searchsorted(left, wanted_left, "left"), np.searchsorted(left, wanted_left, "right")
-    out = np.full(wanted_left.shape[0], -1)
-    for i in range(wanted_left.shape[0]):
-        at = begin[i] + np.searchsorted(right[begin[i] : end[i]], wanted_right[i])
-        if at < end[i] and right[at] == wanted_right[i]:
-            out[i] = at
-    return out
 
 
 def touched_pairs(topology: Topology, triples: Triples, length: int) -> Array:

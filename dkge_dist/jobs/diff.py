@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dkge_dist.graph.affected import find_affected
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.diff import Diff
+from dkge_dist.graph.training_graph import find_affected
 from dkge_dist.jobs.graphs import training_graph
 from dkge_dist.jobs.report import Report, seconds_since
 from dkge_dist.kernels.jit import set_threads

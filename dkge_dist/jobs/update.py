@@ -21,9 +21,9 @@ from dkge_dist.evidence.questions import Distances
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.evidence.stored import counts_of, to_arrays, weights_of
 from dkge_dist.evidence.walks import GraphEvidence
-from dkge_dist.graph.affected import find_affected
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.snapshot import Snapshot
+from dkge_dist.graph.training_graph import find_affected
 from dkge_dist.jobs.drift import baseline_after, find_drift, load_ranked
 from dkge_dist.jobs.fidelity import sampled_fidelity
 from dkge_dist.jobs.graphs import training_graph

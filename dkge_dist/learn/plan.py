@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from dkge_dist.graph.affected import Affected, AffectedBy
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.topology import Topology
-from dkge_dist.graph.training_graph import TrainingGraph
+from dkge_dist.graph.training_graph import Affected, AffectedBy, TrainingGraph
 from dkge_dist.kernels.csr import list_sizes
 from dkge_dist.kernels.selection import triples_of
 from dkge_dist.kernels.sets import distinct

@@ -8,9 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from dkge_dist.graph.content import EMPTY_CONTENT, content_after
 from dkge_dist.graph.dictionary import Dictionary
-from dkge_dist.graph.diff import Change, Diff
+from dkge_dist.graph.diff import EMPTY_CONTENT, Change, Diff, content_after
 from dkge_dist.graph.snapshot import Base, Snapshot
 from dkge_dist.kernels.hashing import digests
 from dkge_dist.kernels.triples import canonical

@@ -17,7 +17,7 @@ from functools import lru_cache, reduce
 import numpy as np
 import pyarrow as pa
 
-from dkge_dist.graph.display_names import NamedRow, NameTable, fold, name_hash, name_hashes
+from dkge_dist.graph.dictionary import NamedRow, NameTable, fold, name_hash, name_hashes
 from dkge_dist.graph.labels import Labels
 from dkge_dist.kernels.text import same_fields
 from dkge_dist.store.manifest import PartEntry

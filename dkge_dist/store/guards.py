@@ -10,12 +10,11 @@ from itertools import islice
 
 import numpy as np
 
+from dkge_dist.graph.dictionary import NameTable
 from dkge_dist.graph.diff import Diff
-from dkge_dist.graph.display_names import NameTable
-from dkge_dist.graph.encode import Encoded, columns_look_swapped
 from dkge_dist.graph.misspelt import Misspelling, find_misspellings
 from dkge_dist.graph.snapshot import Snapshot
-from dkge_dist.graph.source_diff import SnapshotDiff
+from dkge_dist.graph.source_diff import Encoded, SnapshotDiff, columns_look_swapped
 from dkge_dist.graph.sources.base import Source
 from dkge_dist.kernels.triples import canonical, distinct_rows, minus
 from dkge_dist.store.manifest import Manifest, SnapshotManifest

@@ -12,15 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dkge_dist.graph.content import EMPTY_CONTENT, content_after
-from dkge_dist.graph.dictionary import Dictionary, Segment
-from dkge_dist.graph.diff import Diff
-from dkge_dist.graph.display_names import names_of_rows
-from dkge_dist.graph.encode import encode
+from dkge_dist.graph.dictionary import Dictionary, Segment, names_of_rows
+from dkge_dist.graph.diff import EMPTY_CONTENT, Diff, content_after
 from dkge_dist.graph.holdout import HeldOut
 from dkge_dist.graph.labels import Labels
 from dkge_dist.graph.snapshot import Base, Snapshot
-from dkge_dist.graph.source_diff import diff_of_changes, diff_of_snapshot, diff_of_splits
+from dkge_dist.graph.source_diff import diff_of_changes, diff_of_snapshot, diff_of_splits, encode
 from dkge_dist.graph.sources.base import NameBatch, Rejects, Source, SourceError
 from dkge_dist.store.display_names import add_names
 from dkge_dist.store.graph_parts import save_base, save_change, save_segment

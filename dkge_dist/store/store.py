@@ -12,9 +12,8 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 
-from dkge_dist.graph.content import hash_triples
 from dkge_dist.graph.dictionary import Dictionary
-from dkge_dist.graph.diff import Diff
+from dkge_dist.graph.diff import Diff, hash_triples
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.store.display_names import StoredNames
 from dkge_dist.store.graph_parts import RowCounts, load_base, load_change, load_segment

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dkge_dist.graph.affected import Affected, find_affected
 from dkge_dist.graph.diff import Change, Diff
 from dkge_dist.graph.sources.detect import open_source
-from dkge_dist.graph.training_graph import TrainingGraph
+from dkge_dist.graph.training_graph import Affected, TrainingGraph, find_affected
 from dkge_dist.kernels.contexts import Sampling, build_contexts, contexts_differ
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.store.ingest import ingest

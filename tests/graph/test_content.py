@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dkge_dist.graph.content import EMPTY_CONTENT, content_after, content_of, hash_triples
 from dkge_dist.graph.dictionary import Dictionary
+from dkge_dist.graph.diff import EMPTY_CONTENT, content_after, content_of, hash_triples
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.types import Split, Triples
 from tests.graphs import Chain, Labelled, rows

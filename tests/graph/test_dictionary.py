@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dkge_dist.graph import dictionary as dictionary_module
-from dkge_dist.graph.dictionary import Dictionary
-from dkge_dist.graph.display_names import NamedRow, NameTable, fold
+from dkge_dist.graph.dictionary import Dictionary, NamedRow, NameTable, fold
 from dkge_dist.graph.labels import Labels
 from dkge_dist.kernels import labels as label_kernels
 from dkge_dist.kernels.hashing import digests

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dkge_dist.graph.display_names import NameTable, fold, folded, name_hash, name_hashes, names_of_rows
+from dkge_dist.graph.dictionary import NameTable, fold, folded, name_hash, name_hashes, names_of_rows
 from dkge_dist.graph.labels import Labels
 from dkge_dist.graph.sources.base import NameBatch
 from dkge_dist.types import ROW

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dkge_dist.graph.dictionary import Dictionary
-from dkge_dist.graph.encode import SWAPPED_MINIMUM, Encoded, columns_look_swapped, encode
+from dkge_dist.graph.source_diff import SWAPPED_MINIMUM, Encoded, columns_look_swapped, encode
 from dkge_dist.graph.sources import files
 from dkge_dist.graph.sources.base import Rejects, SourceError
 from dkge_dist.graph.sources.delimited import ChangeSource, TsvSource

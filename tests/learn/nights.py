@@ -11,9 +11,8 @@ import numpy as np
 
 from dkge_dist.evaluation.fidelity import forgotten
 from dkge_dist.evaluation.validation import Validation
-from dkge_dist.graph.affected import AffectedBy, find_affected
 from dkge_dist.graph.diff import Change, Diff
-from dkge_dist.graph.training_graph import TrainingGraph
+from dkge_dist.graph.training_graph import AffectedBy, TrainingGraph, find_affected
 from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.learn.batches import BatchMaker, NegativeSampling

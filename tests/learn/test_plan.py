@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dkge_dist.graph.affected import AffectedBy
+from dkge_dist.graph.training_graph import AffectedBy
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.learn.plan import DELETED_FOR_ADDED, ELSEWHERE, STAYED_FOR_ONE, ObjectPlan, RelationIndex, UpdatePlan
 from dkge_dist.types import ROW, Field

@@ -9,8 +9,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dkge_dist.graph.dictionary import Dictionary, Segment
-from dkge_dist.graph.display_names import fold
+from dkge_dist.graph.dictionary import Dictionary, Segment, fold
 from dkge_dist.graph.labels import Labels
 from dkge_dist.surfaces.http.completion import Completion, _Run, load_order
 from dkge_dist.types import ROW

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dkge_dist.graph.display_names import NameTable
+from dkge_dist.graph.dictionary import NameTable
 from dkge_dist.graph.labels import Labels
 from dkge_dist.store import display_names
 from dkge_dist.store.display_names import StoredNames, add_names, check_run, load_run

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dkge_dist.graph.content import EMPTY_CONTENT, content_after
-from dkge_dist.graph.diff import Change, Diff
+from dkge_dist.graph.diff import EMPTY_CONTENT, Change, Diff, content_after
 from dkge_dist.graph.holdout import HeldOut
 from dkge_dist.graph.sources.detect import open_source
 from dkge_dist.store.check import check

@@ -146,60 +146,53 @@ def decompressed(raw: BufferedReader) -> BufferedIOBase:
     if magic[:2] == b"\x1f\x8b":
         return gzip.GzipFile(fileobj=raw)
     if magic == XZ_MAGIC:
-        return BufferedReader(XzStreams(raw), CHUNK_BYTES)
+        return BufferedReader(BlockStream(_xz_blocks(raw)), CHUNK_BYTES)
     if magic[:4] == LZ4_MAGIC:
         return pa.CompressedInputStream(raw, "lz4")  # type: ignore[no-any-return]
     return raw
 
 
-class XzStreams(RawIOBase):
-    """The content of one xz stream after the other. Python's own reader takes whatever follows the last for padding."""
+class BlockStream(RawIOBase):
+    """Blocks of bytes as a file."""
 
-    def __init__(self, raw: BufferedReader) -> None:
-        self._raw = raw
-        self._decompressor: lzma.LZMADecompressor | None = None
-        self._unused = b""
+    def __init__(self, blocks: Iterator[bytes]) -> None:
+        self._blocks = blocks
+        self._rest = memoryview(b"")
 
     def readable(self) -> bool:
         """Yes."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Some bytes of the content; 0 at its end."""
-        room = memoryview(buffer).cast("B")
-        while True:
-            if self._decompressor is None and not self._begin_stream():
-                return 0
-            assert self._decompressor is not None
-            fed = b""
-            if self._decompressor.needs_input:
-                fed = self._unused or self._raw.read1(READ_BYTES)
-                self._unused = b""
-                if not fed:
-                    raise EOFError("the file ends within an xz stream")
-            data = self._decompressor.decompress(fed, len(room))
-            if self._decompressor.eof:
-                self._unused, self._decompressor = self._decompressor.unused_data, None
-            if data:
-                room[: len(data)] = data
-                return len(data)
+        """Some bytes; 0 at the end."""
+        while not self._rest and (block := next(self._blocks, None)) is not None:
+            self._rest = memoryview(block)
+        size = min(len(buffer), len(self._rest))
+        buffer[:size], self._rest = self._rest[:size], self._rest[size:]
+        return size
 
-    def _begin_stream(self) -> bool:
-        """Is there another stream? Zeros between them, four at a time, are padding."""
-        padding = 0
+
+def _xz_blocks(raw: BufferedReader) -> Iterator[bytes]:
+    """The content of one xz stream after the other. Python's own reader takes whatever follows the last for padding."""
+    unused = raw.read1(READ_BYTES)
+    while unused:
+        decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY)
+        while not decompressor.eof:
+            if decompressor.needs_input and not unused and not (unused := raw.read1(READ_BYTES)):
+                raise EOFError("the file ends within an xz stream")
+            fed, unused = (unused, b"") if decompressor.needs_input else (b"", unused)
+            yield decompressor.decompress(fed, READ_BYTES)
+        # Zeros between two streams, four at a time, are padding.
+        unused, padding = decompressor.unused_data, 0
         while True:
-            text = self._unused.lstrip(b"\x00")
-            padding += len(self._unused) - len(text)
-            self._unused = text
-            more = self._raw.read1(READ_BYTES) if len(text) < len(XZ_MAGIC) else b""
+            text = unused.lstrip(b"\x00")
+            padding += len(unused) - len(text)
+            more = raw.read1(READ_BYTES) if len(text) < len(XZ_MAGIC) else b""
+            unused = text + more
             if not more:
                 break
-            self._unused += more
-        if not self._unused.startswith(XZ_MAGIC) and (self._unused or padding % 4):
+        if not unused.startswith(XZ_MAGIC) and (unused or padding % 4):
             raise lzma.LZMAError("something else follows the end of an xz stream")
-        if self._unused:
-            self._decompressor = lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY)
-        return bool(self._unused)
 
 
 def _has_checksum(raw: BufferedReader) -> bool:

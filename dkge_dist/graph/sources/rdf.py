@@ -32,7 +32,7 @@ from pyoxigraph import BlankNode, DefaultGraph, Quad, RdfFormat, Triple, parse, 
 
 from dkge_dist.graph.labels import Labels
 from dkge_dist.graph.sources.base import NameBatch, Rejects, Source, SourceError, SourceOptions, TripleBatch
-from dkge_dist.graph.sources.files import UTF8_MARK, read_blocks, read_line_chunks
+from dkge_dist.graph.sources.files import UTF8_MARK, BlockStream, read_blocks, read_line_chunks
 from dkge_dist.kernels.text import NEWLINE, QUOTE, any_byte, equal_to, last_byte, split_statements
 from dkge_dist.types import Array, Split, UsageError
 
@@ -245,7 +245,7 @@ class TurtleSource(RdfSource):
             yield from self._batch(statements)
 
     def _quads(self) -> Iterator[Quad]:
-        stream = io.BufferedReader(_Stream(self._blocks()), READ_BYTES)
+        stream = io.BufferedReader(BlockStream(self._blocks()), READ_BYTES)
         try:
             for quad in parse(stream, format=self.syntax):
                 subject, term = quad.subject, quad.object
@@ -259,7 +259,9 @@ class TurtleSource(RdfSource):
             raise SourceError(f"{self.path}{place}: not {self.format}: {reason}{hint}") from None
 
     def _blocks(self) -> Iterator[bytes]:
-        return read_blocks(self.path, self)
+        blocks = read_blocks(self.path, self)
+        yield next(blocks, b"").removeprefix(UTF8_MARK)
+        yield from blocks
 
     def _named(self, node: Any) -> Any:
         if not isinstance(node, BlankNode):
@@ -296,28 +298,6 @@ class RdfXmlSource(TurtleSource):
                 raise SourceError(f"{self.path}: an entity that is not a short plain text is declared; write it out")
             before = text[-len(_ENTITY) + 1 :]
             yield block
-
-
-class _Stream(io.RawIOBase):
-    """Blocks of bytes as a file, without the byte order mark."""
-
-    def __init__(self, blocks: Iterator[bytes]) -> None:
-        self._blocks = blocks
-        self._rest: memoryview | None = None
-
-    def readable(self) -> bool:
-        """Yes."""
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        """Some bytes; 0 at the end."""
-        if not self._rest:
-            block = next(self._blocks, b"")
-            self._rest = memoryview(block.removeprefix(UTF8_MARK) if self._rest is None else block)
-        size = min(len(buffer), len(self._rest))
-        buffer[:size] = self._rest[:size]
-        self._rest = self._rest[size:]
-        return size
 
 
 class Statements(NamedTuple):

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dkge_dist.graph.dictionary import Dictionary
-from dkge_dist.graph.display_names import NameTable, fold, folded
+from dkge_dist.graph.dictionary import Dictionary, NameTable, fold, folded
 from dkge_dist.graph.labels import Labels
 from dkge_dist.store.display_names import load_run
 from dkge_dist.store.manifest import PartEntry, SegmentEntry
