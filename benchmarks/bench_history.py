@@ -25,6 +25,7 @@ from benchmarks.report import options, publish
 from dkge_dist.ask.model import open_model
 from dkge_dist.graph.sources.detect import open_source
 from dkge_dist.kernels.jit import set_threads
+from dkge_dist.records import NightRecord
 from dkge_dist.store.ingest import FOLD_AFTER_NIGHTS, IngestOptions, ingest
 from dkge_dist.store.models import ModelMetadata, publish_model, save_compact, save_update, wants_compaction
 from dkge_dist.store.store import Store
@@ -114,7 +115,7 @@ def write_night(store: Store, graph: Graph, rng: np.random.Generator) -> None:
             if name is not Field.CONTEXT
         }
         counts = (tables[Field.JOINT].rows, parent.model.relations[Field.JOINT].rows)
-        about = ModelMetadata(parent.model.settings, {}, {"origin": "online"}, [], baseline=parent.model.baseline)
+        about = ModelMetadata(parent.model.settings, NightRecord(), [], baseline=parent.model.baseline)
         entry = save_update(staging, parent, snapshot, counts, (written, {}), about)
         published = publish_model(store, entry, 0.1, parent.version)
         if wants_compaction(published.model):

@@ -84,7 +84,7 @@ def embedded(work: Path, size: int) -> Path:
     return store
 
 
-def flat(work: Path, times: int) -> list[dict[int, dict[str, Any]]]:
+def flat(work: Path, times: int) -> list[dict[int, Any]]:
     """The reports of one and the same update by size, turn by turn."""
     stores = {size: embedded(work, size) for size in SIZES}
     bases = {size: base_model(store) for size, store in stores.items()}

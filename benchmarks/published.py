@@ -54,10 +54,11 @@ def trained(store: Path, snapshot: str, preset: str, settings: list[str]) -> dic
             model = manifest.model
             learnt_with = _apart_from_updates(model.settings)
             # A machine with other work beside it may have been too slow for all epochs.
-            is_short = TIME_LIMIT in settings and model.facts["epochs"] < wanted["train"]["max_epochs"]
+            is_short = TIME_LIMIT in settings and model.record.epochs < wanted["train"]["max_epochs"]
             if model.snapshot == source and learnt_with == wanted and not is_short:
-                best = {"valid": model.metrics, "seconds": model.facts["seconds"], "epochs": model.facts["epochs"]}
-                return {"version": number, **best, "triples_per_second": model.facts["triples_per_second"]}
+                made = model.record
+                best = {"valid": dict(made.valid), "seconds": made.seconds, "epochs": made.epochs}
+                return {"version": number, **best, "triples_per_second": made["triples_per_second"]}
     return dict(api.train(store, snapshot=snapshot, preset=preset, settings=settings))
 
 

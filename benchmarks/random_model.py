@@ -13,6 +13,7 @@ from dkge_dist.evidence.scores import Evidence
 from dkge_dist.evidence.stored import to_arrays
 from dkge_dist.jobs.graphs import training_graph
 from dkge_dist.model.dkge import Dkge
+from dkge_dist.records import TrainingRecord
 from dkge_dist.settings import load_settings
 from dkge_dist.store.models import ModelMetadata, publish_model, save_model
 from dkge_dist.store.store import Store
@@ -33,8 +34,7 @@ def publish_random_model(store: Store, snapshot: int, words: list[str]) -> int:
     dense = Dkge(dim, settings.model.entity_layers, settings.model.relation_layers).state_dict()
     metadata = ModelMetadata(
         settings.model_dump(mode="json"),
-        {},
-        {"origin": "random", "epochs": 0, "evidence_fitted_on": fitting.fitted_on},
+        TrainingRecord(epochs=0, evidence_fitted_on=fitting.fitted_on),
         [],
         to_arrays(evidence),
     )

@@ -11,7 +11,7 @@ import shlex
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -63,7 +63,7 @@ def portable(value: Any) -> Any:
     Paths of the project become relative to it, those of published data relative to $DKGE_DATA; of others only the last
     component is left.
     """
-    if isinstance(value, dict):
+    if isinstance(value, Mapping):
         return {portable(key): portable(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [portable(item) for item in value]

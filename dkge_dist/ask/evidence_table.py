@@ -62,7 +62,7 @@ def evidence_table(store: Store, version: str | None, relation: str | None, top:
     return {
         "version": manifest.version,
         "snapshot": snapshot.snapshot.name,
-        "fitted_on": manifest.model.facts.get("evidence_fitted_on"),
+        "fitted_on": manifest.model.record.evidence_fitted_on,
         "scale": table.weights.scale,
         "relations": [table.of(row) for row in rows],
         "features": MEANING,

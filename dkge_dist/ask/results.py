@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -317,7 +317,7 @@ class Log(TableReport):
     def rows(self) -> list[dict[str, Any]]:
         """A line for each version: what is common to all kinds, then what some have."""
         versions: list[dict[str, Any]] = self["versions"]
-        return [{key: value for key, value in row.items() if not isinstance(value, dict | list)} for row in versions]
+        return [{key: value for key, value in row.items() if not isinstance(value, Mapping | list)} for row in versions]
 
     def __repr__(self) -> str:
         lines = [f"  {row['version']:5}  {row['kind']:9} {row['name']}" for row in self["versions"][-SHOWN:]]

@@ -1,11 +1,10 @@
-"""What can be told from noise: means of reciprocal ranks with their 99% intervals, and paired differences. Pure.
+"""Ranks of validation triples, and paired differences of two models on the same triples. Pure.
 
 A triple counts once, by the mean of the reciprocal ranks of its two ends: these are no two independent measurements.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,56 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dkge_dist.ask.ranks import Ranks
+from dkge_dist.records import Estimate
 from dkge_dist.types import Array, DkgeError
-
-CONFIDENCE_99 = 2.576
-"""Standard errors on either side of a mean that hold 99% of a normal distribution."""
-FEW = 30
-"""With fewer triples a mean is not near enough to normal, and nothing can be told."""
-
-
-class Estimate(NamedTuple):
-    """A mean with its standard error, over so many triples."""
-
-    mean: float
-    error: float
-    triples: int
-
-    @staticmethod
-    def of(values: Array) -> Estimate:
-        """The mean of values between 0 and 1, or of differences of such."""
-        count = values.shape[0]
-        # One value says nothing of its variance, but between 0 and 1 no standard deviation is above one half.
-        deviation = float(values.std(ddof=1)) if count > 1 else 0.5
-        return Estimate(float(values.mean()), deviation / math.sqrt(count), count)
-
-    def minus(self, other: Estimate) -> Estimate:
-        """The difference of two means that were measured apart. The fewer triples say how much can be told."""
-        triples = min(self.triples, other.triples)
-        return Estimate(self.mean - other.mean, math.hypot(self.error, other.error), triples)
-
-    @property
-    def low(self) -> float:
-        """The lower end of the 99% interval."""
-        return self.mean - CONFIDENCE_99 * self.error
-
-    @property
-    def high(self) -> float:
-        """The upper end of the 99% interval."""
-        return self.mean + CONFIDENCE_99 * self.error
-
-    @property
-    def can_be_told(self) -> bool:
-        """Are there enough triples for the interval to mean something?"""
-        return self.triples >= FEW
-
-
-def weighted(estimates: list[Estimate], weights: list[int]) -> Estimate:
-    """The mean over several groups, each of which stands for as many triples as its weight says."""
-    shares = [weight / sum(weights) for weight in weights]
-    mean = sum(share * group.mean for share, group in zip(shares, estimates, strict=True))
-    error = math.hypot(*(share * group.error for share, group in zip(shares, estimates, strict=True)))
-    return Estimate(mean, error, sum(group.triples for group in estimates))
 
 
 def reciprocal_ranks(ranks: Ranks) -> Array:

@@ -6,18 +6,14 @@ before. Both sides of a triple are ranked, with train triples filtered.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any
+from functools import partial
 
 import numpy as np
 
-from dkge_dist.ask.ranks import (
-    JointEmbedding,
-    Ranks,
-    metrics,
-    rank_among,
-)
-from dkge_dist.evaluation.comparison import Estimate, reciprocal_ranks
+from dkge_dist.ask.ranks import JointEmbedding, Ranks, metrics, rank_among
+from dkge_dist.evaluation.comparison import reciprocal_ranks
 from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.scores import Evidence, combined_score
 from dkge_dist.graph.diff import Diff
@@ -27,6 +23,7 @@ from dkge_dist.kernels.csr import Adjacency
 from dkge_dist.kernels.ranks import answer_counts, known_answers
 from dkge_dist.kernels.sets import distinct
 from dkge_dist.kernels.triples import canonical, contains, minus, pack
+from dkge_dist.records import Estimate, FidelityGroup, Quality
 from dkge_dist.types import ROW, Array, Split, Triples
 
 KEPT = 2000
@@ -186,36 +183,38 @@ def _single(triples: Triples, entity: int) -> tuple[Array, Array]:
 
 def measure_night(
     embedding: JointEmbedding, night: NightTriples, known: Topology, evidence: Evidence | None
-) -> dict[str, dict[str, Any]]:
-    """Metrics of every group against the candidates: by vectors alone, and with evidence where there is some."""
-    report = measure_groups(embedding, night.groups(), known, evidence)
+) -> dict[str, FidelityGroup]:
+    """Every group against the candidates: by vectors alone, and with evidence where there is some."""
     replaced = night.replaced
-    report["replaced"] = {"triples": replaced.new.count}
-    for way, found in _ways(evidence).items():
+
+    def measure_replaced(found: Evidence | None) -> Quality:
         ranks = _ranks(embedding, replaced.new, known, found)
-        report["replaced"][way] = metrics(np.where(replaced.asks_tail, ranks.tail, ranks.head))
-        if replaced.new.count:
-            report["replaced"][way]["new_above_old"] = float(_above(embedding, replaced, found).mean())
-    return report
+        asked = Quality.model_validate(metrics(np.where(replaced.asks_tail, ranks.tail, ranks.head)))
+        if not replaced.new.count:
+            return asked
+        return asked.with_(new_above_old=float(_above(embedding, replaced, found).mean()))
+
+    groups = measure_groups(embedding, night.groups(), known, evidence)
+    return {**groups, "replaced": _by_both(replaced.new.count, measure_replaced, evidence)}
 
 
 def measure_groups(
     embedding: JointEmbedding, groups: dict[str, Triples], known: Topology, evidence: Evidence | None
-) -> dict[str, dict[str, Any]]:
-    """Metrics of groups of triples, both sides; `mrr_error` is the standard error of the MRR, over triples."""
-    report: dict[str, dict[str, Any]] = {}
-    for name, triples in groups.items():
-        report[name] = {"triples": triples.count}
-        for way, found in _ways(evidence).items():
-            ranks = _ranks(embedding, triples, known, found)
-            report[name][way] = metrics(ranks.both)
-            if triples.count:
-                report[name][way]["mrr_error"] = Estimate.of(reciprocal_ranks(ranks)).error
-    return report
+) -> dict[str, FidelityGroup]:
+    """Groups of triples, ranked on both sides."""
+
+    def measure(triples: Triples, found: Evidence | None) -> Quality:
+        ranks = _ranks(embedding, triples, known, found)
+        both = Quality.model_validate(metrics(ranks.both))
+        return both.with_(mrr_error=Estimate.of(reciprocal_ranks(ranks)).error) if triples.count else both
+
+    return {name: _by_both(triples.count, partial(measure, triples), evidence) for name, triples in groups.items()}
 
 
-def _ways(evidence: Evidence | None) -> dict[str, Evidence | None]:
-    return {"vectors": None} if evidence is None else {"vectors": None, "with_evidence": evidence}
+def _by_both(count: int, measure: Callable[[Evidence | None], Quality], evidence: Evidence | None) -> FidelityGroup:
+    """By vectors alone, and with evidence where there is some."""
+    by_vectors = FidelityGroup(triples=count, vectors=measure(None))
+    return by_vectors if evidence is None else by_vectors.with_(with_evidence=measure(evidence))
 
 
 def _above(embedding: JointEmbedding, replaced: Replaced, evidence: Evidence | None) -> Array:

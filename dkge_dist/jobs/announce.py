@@ -1,6 +1,6 @@
-"""What happens after a publish: the hook that the setting `on_publish` names is told, and the log.
+"""What happens after a publish: the hook that the setting `on_publish` names is called, and the log.
 
-A hook comes after the fact: whether it fails or takes too long, the version is published. Its failure is told.
+A hook comes after the fact: whether it fails or takes too long, the version is published. Its failure is reported.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ import subprocess
 import time
 import urllib.error
 import urllib.request
-from typing import Any
+from typing import Any, TypeVar
 
 from dkge_dist.jobs.event_log import EventLog
-from dkge_dist.jobs.report import Report, seconds_since
+from dkge_dist.jobs.report import seconds_since
+from dkge_dist.records import CommandRecord, HookResult
 from dkge_dist.settings import Settings
 from dkge_dist.types import DkgeError
 
 SHOWN = 300
 """Characters of what a hook said that a message shows."""
+
+AnyRecord = TypeVar("AnyRecord", bound=CommandRecord)
 
 
 class HookError(DkgeError):
@@ -33,7 +36,7 @@ class Announcer:
 
     def __init__(self, settings: Settings, log: EventLog | None) -> None:
         self._hook, self._seconds, self._log = settings.on_publish, settings.on_publish_seconds, log
-        self._told: list[Report] = []
+        self._hooks: list[HookResult] = []
 
     def published(self, store: object, version: int, snapshot: str, headline: str) -> None:
         """A version was published."""
@@ -43,30 +46,26 @@ class Announcer:
             message["run"] = self._log.run
         if self._hook is None:
             return
-        began = time.monotonic()
-        told: Report = {"version": version, "ok": True}
+        began, error = time.monotonic(), {}
         try:
             run_hook(self._hook, message, self._seconds)
-        except HookError as error:
-            told |= {"ok": False, "error": str(error)}
-        self._told.append({**told, "seconds": seconds_since(began)})
+        except HookError as failed:
+            error = {"error": str(failed)}
+        self._hooks.append(HookResult(version=version, ok=not error, **error, seconds=seconds_since(began)))
         if self._log is not None:
-            self._log.write("hook", **self._told[-1])
+            self._log.write("hook", **self._hooks[-1])
 
-    def finished(self, report: Report) -> Report:
-        """The report of the run, with what came of hooks; the log hears of it too."""
-        if self._told:
-            report["on_publish"] = self._told
-        failed = [f"on_publish: version {one['version']}: {one['error']}" for one in self._told if not one["ok"]]
-        if failed:
-            report["warning"] = "; ".join([*([report["warning"]] if "warning" in report else []), *failed])
+    def finished(self, record: AnyRecord) -> AnyRecord:
+        """The record of the run, with what came of hooks; the log hears of it too."""
+        if self._hooks:
+            failed = [f"on_publish: version {one.version}: {one.error}" for one in self._hooks if not one.ok]
+            warnings = "; ".join([*([record.warning] if record.warning else []), *failed])
+            record = record.with_(on_publish=self._hooks, **({"warning": warnings} if warnings else {}))
         if self._log is not None:
-            report["run"] = self._log.run
-            facts = {
-                key: report[key] for key in ("version", "headline", "unchanged", "seconds", "warning") if key in report
-            }
-            self._log.write("finished", **facts)
-        return report
+            record = record.with_(run=self._log.run)
+            logged = ("version", "headline", "unchanged", "seconds", "warning")
+            self._log.write("finished", **{key: record[key] for key in logged if key in record})
+        return record
 
 
 def run_hook(hook: str, message: dict[str, Any], seconds: float) -> None:

@@ -1,6 +1,6 @@
 """Does a model call for training from scratch? By the policy in `online.retrain_when`, and by what is no noise.
 
-Every update notes what its night found in its facts (`drift`). A decision reads the notes of two nights in succession:
+Every update keeps what its night found in its record (`drift`). A decision reads those of two nights in succession:
 one night alone, however far off, may be a night of odd triples.
 """
 
@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from dkge_dist.evaluation.comparison import Estimate, PairedDifference, RankedTriples
-from dkge_dist.jobs.fidelity import ADDED, sampled_mrr
-from dkge_dist.jobs.report import Report
+from dkge_dist.evaluation.comparison import PairedDifference, RankedTriples
+from dkge_dist.records import AddedMrr, Drift, Estimate, Fidelity, MrrDrop
 from dkge_dist.settings import OnlineSettings, RetrainPolicy
 from dkge_dist.store.history import lineage, trained_by_nights
 from dkge_dist.store.manifest import BaselineEntry, ModelManifest, PartEntry
@@ -22,7 +21,7 @@ from dkge_dist.store.store import Store
 
 def nights(store: Store, model: ModelManifest) -> Iterator[ModelManifest]:
     """The versions of a lineage that learnt a night, newest first; others only fold deltas."""
-    return (version for version in lineage(store, model) if version.model.facts.get("origin") == "online")
+    return (version for version in lineage(store, model) if version.model.record.origin == "online")
 
 
 def nights_since_training(store: Store, model: ModelManifest) -> Iterator[ModelManifest]:
@@ -63,48 +62,45 @@ def load_ranked(store: Store, part: PartEntry | None) -> RankedTriples | None:
     return RankedTriples.from_arrays(load_arrays(store, part)) if part is not None else None
 
 
-def find_drift(since: int, before: RankedTriples | None, now: RankedTriples | None, fidelity: Report) -> Report:
-    """What a night found, as its version notes it. None stands for what cannot be told, or for too few triples."""
-    return {
-        "since": since,
-        "mrr_drop": mrr_drop(now.since(before) if now is not None and before is not None else None),
-        "added_mrr": added_mrr(sampled_mrr(fidelity, ADDED)),
-    }
+def find_drift(since: int, before: RankedTriples | None, now: RankedTriples | None, fidelity: Fidelity) -> Drift:
+    """What a night found, as its version keeps it."""
+    change = now.since(before) if now is not None and before is not None else None
+    return Drift(since=since, mrr_drop=mrr_drop(change), added_mrr=added_mrr(fidelity.mrr(*Fidelity.ADDED)))
 
 
-def mrr_drop(fallen: PairedDifference | None) -> Report | None:
-    """How far validation MRR fell, in percent, with the 99% interval."""
-    if fallen is None or not fallen.change.can_be_told:
+def mrr_drop(fallen: PairedDifference | None) -> MrrDrop | None:
+    """How far validation MRR fell, in percent; None if too few triples were there."""
+    if fallen is None or not fallen.change.has_enough_samples:
         return None
     change, share = fallen.change, -100 / fallen.before
-    return {
-        "before": fallen.before,
-        "now": fallen.now,
-        "percent": share * change.mean,
-        "low": share * change.high,
-        "high": share * change.low,
-        "triples": change.triples,
-    }
+    return MrrDrop(
+        before=fallen.before,
+        now=fallen.now,
+        percent=share * change.mean,
+        low=share * change.high,
+        high=share * change.low,
+        triples=change.triples,
+    )
 
 
-def added_mrr(added: Estimate | None) -> Report | None:
-    """MRR of what a night added, with the 99% interval."""
-    if added is None or not added.can_be_told:
+def added_mrr(added: Estimate | None) -> AddedMrr | None:
+    """MRR of what a night added; None if that was too little."""
+    if added is None or not added.has_enough_samples:
         return None
-    return {"mrr": added.mean, "low": added.low, "high": added.high, "triples": added.triples}
+    return AddedMrr(mrr=added.mean, low=added.low, high=added.high, triples=added.triples)
 
 
 class DriftDecision(NamedTuple):
     """What the night of a model found, why training from scratch is due (None: it is not), and whether to do it."""
 
-    found: Report | None
+    found: Drift | None
     why: str | None
     trains: bool
 
 
 def decide(store: Store, model: ModelManifest, online: OnlineSettings) -> DriftDecision:
     """Is a model due to be trained from scratch? Not if it was already, and that training was set aside."""
-    found = next((night.model.facts.get("drift") for night in nights_since_training(store, model)), None)
+    found = next((night.model.record.drift for night in nights_since_training(store, model)), None)
     if training_set_aside(store, model) is not None:
         return DriftDecision(found, None, False)
     drifted, due = reasons_to_train(store, model, online.retrain_policy)
@@ -115,26 +111,25 @@ def decide(store: Store, model: ModelManifest, online: OnlineSettings) -> DriftD
 
 def reasons_to_train(store: Store, model: ModelManifest, policy: RetrainPolicy) -> tuple[list[str], list[str]]:
     """What a policy says against a model, in words: by what its last two nights found, and by their number."""
-    both = [night.model.facts.get("drift") for night in islice(nights_since_training(store, model), 2)]
+    both = [night.model.record.drift for night in islice(nights_since_training(store, model), 2)]
     return drift_of_nights(both, policy.mrr_drop, policy.added_mrr), _due_by_count(store, model, policy.nights)
 
 
-def drift_of_nights(found: list[Report | None], max_drop: float | None, min_added: float | None) -> list[str]:
+def drift_of_nights(found: list[Drift | None], max_drop: float | None, min_added: float | None) -> list[str]:
     """What this night and the one before it both found, in words. Limits are those of now; None asks for nothing."""
-    told = [night for night in found if night is not None]
-    if len(told) < 2:
+    both = [night for night in found if night is not None]
+    if len(both) < 2:
         return []
     reasons = []
-    drops, added = ([night[name] for night in told] for name in ("mrr_drop", "added_mrr"))
-    if max_drop is not None and all(drop and drop["percent"] > max_drop and drop["low"] > 0 for drop in drops):
-        drop, since = drops[0], told[0]["since"]
-        interval = f"99%: {drop['low']:.1f}% to {drop['high']:.1f}%, {drop['triples']:,} triples"
-        fell = f"validation MRR fell by {drop['percent']:.1f}% since version {since} ({interval})"
+    drops, added = [night.mrr_drop for night in both], [night.added_mrr for night in both]
+    drop, mrr = drops[0], added[0]
+    if max_drop is not None and drop and all(some and some.percent > max_drop and some.low > 0 for some in drops):
+        interval = f"99%: {drop.low:.1f}% to {drop.high:.1f}%, {drop.triples:,} triples"
+        fell = f"validation MRR fell by {drop.percent:.1f}% since version {both[0].since} ({interval})"
         reasons.append(f"mrr_drop > {max_drop:g}%: {fell}, on two nights in succession")
-    if min_added is not None and all(mrr and mrr["high"] < min_added for mrr in added):
-        mrr = added[0]
-        interval = f"99%: {mrr['low']:.3f} to {mrr['high']:.3f}, {mrr['triples']:,} triples"
-        is_low = f"the MRR of added triples is {mrr['mrr']:.3f} ({interval})"
+    if min_added is not None and mrr and all(some and some.high < min_added for some in added):
+        interval = f"99%: {mrr.low:.3f} to {mrr.high:.3f}, {mrr.triples:,} triples"
+        is_low = f"the MRR of added triples is {mrr.mrr:.3f} ({interval})"
         reasons.append(f"added_mrr < {min_added:g}: {is_low}, on two nights in succession")
     return reasons
 

@@ -9,14 +9,14 @@ import numpy as np
 
 from dkge_dist.ask.evidence import open_evidence
 from dkge_dist.ask.model import joint_embedding, open_embedding, open_model
-from dkge_dist.evaluation.comparison import Estimate, weighted
 from dkge_dist.evaluation.fidelity import NightTriples, measure_groups, measure_night, night_triples
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.topology import Topology
 from dkge_dist.graph.training_graph import TrainingGraph
-from dkge_dist.jobs.report import Report, seconds_since
+from dkge_dist.jobs.report import seconds_since
+from dkge_dist.records import Fidelity, FidelityRecord, PreviousFidelity
 from dkge_dist.runtime import Runtime
 from dkge_dist.store.history import updated_from
 from dkge_dist.store.manifest import ModelManifest, SnapshotManifest
@@ -29,10 +29,6 @@ SAMPLE = 250
 STREAM = 13
 """Of random numbers, apart from the other streams of a seed."""
 
-ADDED = ("added_existing", "added_emerging")
-DELETED = ("deleted",)
-"""Groups of triples that a night changed."""
-
 
 @dataclass(frozen=True)
 class FidelityOptions:
@@ -42,7 +38,7 @@ class FidelityOptions:
     evidence: bool = True
 
 
-def fidelity(store: Store, runtime: Runtime, version: str | None, options: FidelityOptions) -> Report:
+def fidelity(store: Store, runtime: Runtime, version: str | None, options: FidelityOptions) -> FidelityRecord:
     """Exact: all triples of the night against all entities."""
     began = time.monotonic()
     opened = open_model(store, version)
@@ -55,19 +51,19 @@ def fidelity(store: Store, runtime: Runtime, version: str | None, options: Fidel
     topology = evidence.graph.graph.full if evidence is not None else Topology.of(train, opened.snapshot.entity_rows)
     night = night_triples(diff, train, topology, opened.snapshot, opened.model.model.settings.get("seed", 0))
     with open_embedding(opened, runtime) as embedding:
-        found: Report = measure_night(embedding, night, topology, evidence)
+        found = measure_night(embedding, night, topology, evidence)
+    previous = {}
     if parent is not None and parent.model.snapshot == before.version:
-        found["before"] = _before(store, runtime, parent, night, options.evidence)
-    return {
-        "version": opened.model.version,
-        "snapshot": opened.snapshot_name,
-        "since": before.snapshot.name,
-        "added": diff.added.count,
-        "deleted_triples": diff.deleted.count,
-        **found,
-        "sampled": False,
-        "seconds": seconds_since(began),
-    }
+        previous["before"] = _before(store, runtime, parent, night, options.evidence)
+    return FidelityRecord(
+        version=opened.model.version,
+        snapshot=opened.snapshot_name,
+        since=before.snapshot.name,
+        added=diff.added.count,
+        deleted_triples=diff.deleted.count,
+        sampled=False,
+        seconds=seconds_since(began),
+    ).with_(**found, **previous)
 
 
 def night_began(store: Store, model: ModelManifest) -> SnapshotManifest:
@@ -81,23 +77,22 @@ def night_began(store: Store, model: ModelManifest) -> SnapshotManifest:
     return store.snapshot_manifest(now.snapshot.parent)
 
 
-def _before(store: Store, runtime: Runtime, parent: ModelManifest, night: NightTriples, by_evidence: bool) -> Report:
+def _before(
+    store: Store, runtime: Runtime, parent: ModelManifest, night: NightTriples, by_evidence: bool
+) -> PreviousFidelity:
     """What the model before the night said of the triples that were there then, in the graph that was there then."""
     opened = open_model(store, str(parent.version))
     evidence = open_evidence(opened) if by_evidence else None
     topology = Topology.of(opened.snapshot.triples(Split.TRAIN), opened.snapshot.entity_rows)
     with open_embedding(opened, runtime) as embedding:
         found = measure_groups(embedding, night.there_before(), topology, evidence)
-    return {"version": parent.version, **found}
+    return PreviousFidelity.model_validate({"version": parent.version, **found})
 
 
 def sampled_fidelity(
     graph: TrainingGraph, snapshot: Snapshot, diff: Diff, tables: Tables, evidence: Evidence | None, candidates: int
-) -> Report:
-    """Of at most 250 triples a group against so many entities: the cost follows the change.
-
-    `of` says how many triples of a kind the night has.
-    """
+) -> Fidelity:
+    """Of at most 250 triples a group against so many entities: the cost follows the change."""
     seed = graph.sampling.seed
     rng = np.random.default_rng([seed, STREAM])
     every = night_triples(diff, graph.train, graph.topology, snapshot, seed)
@@ -106,23 +101,7 @@ def sampled_fidelity(
     if embedding.candidates.shape[0] > candidates:
         drawn = rng.choice(embedding.candidates.shape[0], candidates, replace=False)
         embedding = embedding.among(embedding.candidates[np.sort(drawn)])
-    report = measure_night(embedding, night, graph.topology, evidence)
-    for name in (*ADDED, *DELETED):
-        report[name]["of"] = every.groups()[name].count
-    return {**report, "sampled": True}
-
-
-def sampled_mrr(report: Report, names: tuple[str, ...]) -> Estimate | None:
-    """MRR of some groups together in a sampled report, as users get it: with evidence where there is some.
-
-    Groups weigh as many triples as the night has of them. None if there are none, or their errors were not kept.
-    """
-    groups = [report[name] for name in names if report[name]["triples"]]
-    found = [group.get("with_evidence") or group["vectors"] for group in groups]
-    if not groups or any("mrr_error" not in values for values in found):
-        return None
-    estimates = [
-        Estimate(values["mrr"], values["mrr_error"], group["triples"])
-        for group, values in zip(groups, found, strict=True)
-    ]
-    return weighted(estimates, [group["of"] for group in groups])
+    groups = measure_night(embedding, night, graph.topology, evidence)
+    for name in (*Fidelity.ADDED, *Fidelity.DELETED):
+        groups[name] = groups[name].with_(of=every.groups()[name].count)
+    return Fidelity.model_validate({**groups, "sampled": True})

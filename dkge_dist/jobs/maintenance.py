@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from dkge_dist.ask.results import Log
 from dkge_dist.jobs.report import ProgressCallback, Report, seconds_since
+from dkge_dist.records import VersionRecord
 from dkge_dist.store.check import check as check_store
 from dkge_dist.store.history import clear, set_alias
 from dkge_dist.store.history import rollback as roll_back
@@ -18,40 +20,25 @@ def log(store: Store) -> Log:
     return Log(versions=[describe_version(store, store.manifest(number)) for number in store.versions()])
 
 
-def describe_version(store: Store, manifest: Manifest) -> Report:
+def describe_version(store: Store, manifest: Manifest) -> VersionRecord:
     """What a version is, its parent, what it changed."""
-    common = {"version": manifest.version, "kind": manifest.kind, "created": manifest.created}
+    more: dict[str, Any] = {"name": _snapshot_name(store, manifest.current.snapshot)}
     if isinstance(manifest, ModelManifest):
         model = manifest.model
-        return {
-            **common,
-            "name": _snapshot_name(store, model.snapshot),
-            "parent": model.parent or model.snapshot,
-            **model.facts,
-            "metrics": model.metrics,
-            "seconds": manifest.seconds,
-        }
-    if not isinstance(manifest, SnapshotManifest):
-        to = {"parent": manifest.to} if isinstance(manifest, RollbackManifest) else {}
-        name = _snapshot_name(store, manifest.current.snapshot)
-        named = {"named": manifest.named} if isinstance(manifest, NamesManifest) else {}
-        return {**common, "name": name, **to, **named, "seconds": manifest.seconds}
-    entry = manifest.snapshot
-    return {
-        **common,
-        "name": entry.name,
-        "parent": entry.parent,
-        "format": entry.format,
-        "entities": entry.entities,
-        "relations": entry.relations,
-        "train": entry.train,
-        "valid": entry.valid,
-        "test": entry.test,
-        **entry.diff,
-        "counts": entry.counts,
-        "stored": "full" if entry.base is not None else "change",
-        "seconds": manifest.seconds,
-    }
+        more = {"name": _snapshot_name(store, model.snapshot), "parent": model.parent or model.snapshot}
+        more = {**model.record, **more, "metrics": model.record.valid}
+    elif isinstance(manifest, SnapshotManifest):
+        entry = manifest.snapshot
+        stored = "full" if entry.base is not None else "change"
+        sizes = entry.model_dump(include={"format", "entities", "relations", "train", "valid", "test"})
+        more = {"name": entry.name, "parent": entry.parent, **sizes, **entry.diff}
+        more |= {"counts": entry.counts, "stored": stored}
+    elif isinstance(manifest, RollbackManifest):
+        more["parent"] = manifest.to
+    elif isinstance(manifest, NamesManifest):
+        more["named"] = manifest.named
+    more |= {"version": manifest.version, "kind": manifest.kind, "created": manifest.created}
+    return VersionRecord(**{**more, "seconds": manifest.seconds})
 
 
 def _snapshot_name(store: Store, version: int) -> str | None:

@@ -1,29 +1,25 @@
 """Figures for Prometheus: of a night as it was just run, and of a version as the store keeps it. Plain text.
 
-`dkge nightly --metrics FILE` writes a file for the textfile collector of node_exporter; `dkge serve` tells the figures
+`dkge nightly --metrics FILE` writes a file for the textfile collector of node_exporter; `dkge serve` has the figures
 of the version that it answers by.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from dkge_dist import files
-from dkge_dist.jobs.report import Report
+from dkge_dist.records import NightlyRecord, Record
 from dkge_dist.store.history import lineage
 from dkge_dist.store.manifest import ModelManifest
 from dkge_dist.store.store import Store
 from dkge_dist.types import DkgeError
 
-PHASES = ("open", "plan", "learn", "measure", "publish")
-"""Of an update, as its report names them."""
-GROUPS = ("added_existing", "added_emerging", "deleted", "replaced", "kept_near", "kept_far")
-SIZES = ("emerging_entities", "affected_entities", "emerging_relations", "affected_relations")
 MAX_NIGHTS = 10_000
 """Of a lineage that are counted."""
 
@@ -58,67 +54,42 @@ def exposition(families: Iterable[Family]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def night_families(store: Store, report: Report) -> list[Family]:
-    """A night as it was run: seconds by phase too, and how it ended."""
-    model = store.find_model()
-    update, seconds = report.get("update", {}), _seconds("dkge_night_seconds", "Seconds of the night, by phase.")
-    for phase in PHASES:
-        _add(seconds, update.get(f"{phase}_seconds"), phase=phase)
-    _add(seconds, report["ingest"].get("seconds"), phase="ingest")
-    _add(seconds, report.get("train", {}).get("seconds"), phase="train")
-    splits: Mapping[str, Any] = report.get("evaluate", {})
-    evaluated = [split["seconds"] for split in splits.values() if "seconds" in split]
-    _add(seconds, sum(evaluated) if evaluated else None, phase="evaluate")
-    _add(seconds, report["seconds"], phase="total")
-    ended = Family("dkge_night_unchanged", "gauge", "1 if the night brought nothing to learn.")
-    ended.add(bool(report["unchanged"]))
+def night_families(store: Store, record: NightlyRecord) -> list[Family]:
+    """A night as it was run, and the version that is current after it."""
     drift = Family("dkge_night_training_due", "gauge", "1 if training from scratch is due.")
-    drift.add(bool(report.get("drift", {}).get("due")))
-    return [*version_families(store, model), seconds, ended, drift]
-
-
-def _seconds(name: str, told: str) -> Family:
-    return Family(name, "gauge", told)
+    drift.add(record.drift is not None and record.drift.due is not None)
+    return [*version_families(store, store.find_model()), *record_families("dkge_night", record), drift]
 
 
 def version_families(store: Store, model: ModelManifest) -> list[Family]:
-    """A model version: what its night changed, how well it is believed, and when it was published."""
-    entry = model.model
-    facts, metrics = entry.facts, entry.metrics
-    snapshot = store.snapshot_manifest(entry.snapshot).snapshot
-    nights = sum(one.model.facts.get("origin") == "online" for one in islice(lineage(store, model), MAX_NIGHTS))
-    since = Family("dkge_nights", "gauge", "Nights learnt online since the last training.").add(nights)
-    version = Family("dkge_model_version", "gauge", "The model version, with its snapshot.")
-    version.add(model.version, snapshot=snapshot.name)
-    took = Family("dkge_model_seconds", "gauge", "Seconds that the model version took.").add(model.seconds)
+    """A model version: every number of its record, and of its snapshot."""
+    snapshot = store.snapshot_manifest(model.model.snapshot).snapshot
+    nights = sum(one.model.record.origin == "online" for one in islice(lineage(store, model), MAX_NIGHTS))
     graph = Family("dkge_graph_triples", "gauge", "Triples of the snapshot, by split.")
     for split, count in (("train", snapshot.train), ("valid", snapshot.valid), ("test", snapshot.test)):
         graph.add(count, split=split)
-    changed = Family("dkge_night_triples", "gauge", "Triples that the night changed.")
-    for change in ("added", "deleted"):
-        _add(changed, facts.get(change), change=change)
-    sizes = Family("dkge_night_objects", "gauge", "Entities and relations that the night made emerge or affected.")
-    for name in SIZES:
-        how, _, kind = name.partition("_")
-        _add(sizes, facts.get(name), how=how, kind=kind)
-    quality = Family("dkge_valid", "gauge", "Link prediction on validation triples, as the version was measured.")
-    for name in ("mrr", "hits@1", "hits@3", "hits@10", "mr"):
-        _add(quality, metrics.get(name), metric=name)
-    return [version, since, took, graph, changed, sizes, quality, _fidelity(facts.get("fidelity") or {})]
+    record = model.model.record.with_(version=model.version, seconds=model.seconds)
+    since = Family("dkge_nights", "gauge", "Nights learnt online since the last training.").add(nights)
+    return [since, graph, *record_families("dkge_model", record, snapshot=snapshot.name)]
 
 
-def _fidelity(found: Mapping[str, Any]) -> Family:
-    family = Family("dkge_night_fidelity_mrr", "gauge", "MRR of the night's triples, by group and way; sampled.")
-    for group in GROUPS:
-        for way in ("vectors", "with_evidence"):
-            _add(family, (found.get(group) or {}).get(way, {}).get("mrr"), group=group, by=way)
-    return family
+def record_families(prefix: str, record: Record, **labels: str) -> list[Family]:
+    """Every number of a record by its field; where it lies deeper, `figure` says where."""
+    families = []
+    for key, value in record.items():
+        family = Family(f"{prefix}_{key}", "gauge", record.description_of(key) or f"{key.replace('_', ' ')}.")
+        for path, number in _numbers(value):
+            family.add(number, **labels, **({"figure": ".".join(path)} if path else {}))
+        families.append(family)
+    return families
 
 
-def _add(family: Family, value: Any, **labels: str) -> None:
-    """A sample, if there is a number."""
-    if isinstance(value, int | float) and math.isfinite(value):
-        family.add(value, **labels)
+def _numbers(value: object, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], float]]:
+    if isinstance(value, Mapping):
+        for key, inside in value.items():
+            yield from _numbers(inside, (*path, str(key)))
+    elif isinstance(value, int | float) and math.isfinite(value):
+        yield path, value
 
 
 def write_metrics(path: Path, families: Iterable[Family]) -> None:

@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from dkge_dist.evaluation.comparison import Estimate
 from dkge_dist.jobs.drift import load_ranked, reasons_to_train
 from dkge_dist.jobs.report import Report, seconds_since
+from dkge_dist.records import Estimate
 from dkge_dist.runtime import Runtime
 from dkge_dist.settings import RetrainPolicy
 from dkge_dist.store.history import clear, updated_from
@@ -153,7 +153,7 @@ def _nights(store: Store, shown: list[Manifest], head: Manifest) -> list[Report]
 
 def _is_folded(manifest: ModelManifest) -> bool:
     """Does a version only fold the deltas of the one before it?"""
-    return manifest.model.facts.get("origin") == "compact"
+    return manifest.model.record.origin == "compact"
 
 
 def _learnt(store: Store, manifest: Manifest | None) -> int | None:
@@ -195,7 +195,7 @@ def _snapshot(store: Store, manifest: SnapshotManifest, is_current_line: bool) -
 
 
 def _model(store: Store, manifest: ModelManifest, current: int | None) -> Report:
-    entry, facts = manifest.model, manifest.model.facts
+    entry, facts = manifest.model, manifest.model.record
     told: Report = {
         "version": manifest.version,
         "created": manifest.created,
@@ -210,7 +210,7 @@ def _model(store: Store, manifest: ModelManifest, current: int | None) -> Report
         "seconds": manifest.seconds,
         "phases": _phases(manifest),
         "valid": _validation(store, entry),
-        "fidelity": _fidelity(facts.get("fidelity")),
+        "fidelity": _fidelity(dict(facts.get("fidelity") or {})),
         "drift": facts.get("drift"),
     }
     return {**told, **_decision(store, manifest)}
@@ -218,7 +218,7 @@ def _model(store: Store, manifest: ModelManifest, current: int | None) -> Report
 
 def _phases(manifest: ModelManifest) -> Report | None:
     """Seconds of an update by phase; None where its version does not keep them."""
-    facts = manifest.model.facts
+    facts = manifest.model.record
     if any(f"{phase}_seconds" not in facts for phase in PHASES):
         return None
     spent = {phase: float(facts[f"{phase}_seconds"]) for phase in PHASES}
@@ -227,9 +227,9 @@ def _phases(manifest: ModelManifest) -> Report | None:
 
 def _validation(store: Store, entry: ModelEntry) -> Report | None:
     """MRR of held-out triples; with the 99% interval where the ranks are still there and enough of them."""
-    if "mrr" not in entry.metrics:
+    if entry.record.valid.mrr is None:
         return None
-    told: Report = {"mrr": entry.metrics["mrr"], "hits@10": entry.metrics.get("hits@10")}
+    told: Report = {"mrr": entry.record.valid.mrr, "hits@10": entry.record.valid.hits_at_10}
     with suppress(DkgeError):
         ranked = load_ranked(store, entry.validation)
         if ranked is not None and ranked.reciprocal.shape[0]:
@@ -259,14 +259,14 @@ def _fidelity(found: Report | None) -> Report | None:
 
 def _interval(found: Estimate) -> dict[str, float]:
     """Within what an MRR can be; nothing where the triples are too few to tell."""
-    return {"low": max(0.0, found.low), "high": min(1.0, found.high)} if found.can_be_told else {}
+    return {"low": max(0.0, found.low), "high": min(1.0, found.high)} if found.has_enough_samples else {}
 
 
 def _decision(store: Store, manifest: ModelManifest) -> Report:
     """What was decided about training from scratch, by the policy that the version was learnt under."""
     entry = manifest.model
-    if entry.facts.get("origin") != "online":
-        return {"decision": entry.facts.get("why"), "due": False}
+    if entry.record.origin != "online":
+        return {"decision": entry.record.why, "due": False}
     policy = (entry.settings.get("online") or {}).get("retrain_when")
     try:
         limits = RetrainPolicy.parse(str(policy)) if policy is not None else RetrainPolicy()

@@ -25,13 +25,13 @@ from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.jobs.fidelity import sampled_fidelity
 from dkge_dist.jobs.graphs import training_graph
 from dkge_dist.jobs.published import PublishedModel
-from dkge_dist.jobs.report import Report, seconds_since
-from dkge_dist.jobs.takeover import Rival, compare
+from dkge_dist.jobs.report import seconds_since
+from dkge_dist.jobs.takeover import Incumbent, compare
 from dkge_dist.jobs.validation import measure_validation
 from dkge_dist.learn.batches import EvidenceOffsets
 from dkge_dist.learn.checkpoints import Checkpoints
-from dkge_dist.learn.progress import TrainProgress
 from dkge_dist.learn.worker import TrainJob, TrainResult, random_start, train_spec
+from dkge_dist.records import Fidelity, TrainingRecord
 from dkge_dist.runtime import Monitor, Runtime
 from dkge_dist.settings import OF_THE_MACHINE, Settings
 from dkge_dist.store.manifest import ModelManifest, SnapshotManifest
@@ -57,19 +57,20 @@ class TrainOptions:
 
 @dataclass(frozen=True)
 class TrainRequest:
-    """What to train, with settings that are settled; `facts` are what the version says of its origin.
+    """What to train, with settings that are settled; `why` is the reason of a night that trains.
 
-    `rival` is the current model of the same snapshot, to be compared with. `start` is a model of it to go on from, with
-    fewer epochs: a refresh.
+    `incumbent` is the current model of the same snapshot, to be compared with. `start` is a model of it to go on from,
+    with fewer epochs: a refresh.
     """
 
     manifest: SnapshotManifest
     snapshot: Snapshot
     names: tuple[Dictionary, Dictionary]
     settings: Settings
-    facts: dict[str, Any]
+    preset: str | None = None
+    why: str | None = None
     options: TrainOptions = TrainOptions()
-    rival: Rival | None = None
+    incumbent: Incumbent | None = None
     start: ModelManifest | None = None
 
 
@@ -78,11 +79,11 @@ def train(
     runtime: Runtime,
     snapshot: str | None,
     settings: Settings,
-    facts: dict[str, Any],
+    preset: str | None,
     options: TrainOptions,
     monitor: Monitor,
     start: ModelManifest | None = None,
-) -> Report:
+) -> TrainingRecord:
     """Train a snapshot (the current one by default) and publish the model; with `start`, a refresh of that model."""
     manifest = store.find_snapshot(snapshot) if snapshot else store.current_snapshot()
     if manifest is None:
@@ -94,15 +95,17 @@ def train(
             f"{manifest.snapshot.name!r}; `dkge update {store}` brings it there first"
         )
     names, current = store.dictionaries(manifest), store.current_model()
-    is_rival = current is not None and current.model.snapshot == manifest.version
-    rival = Rival.of(store, current) if current is not None and is_rival else None
-    request = TrainRequest(manifest, store.snapshot(manifest), names, settings, facts, options, rival, start)
+    is_of_it = current is not None and current.model.snapshot == manifest.version
+    incumbent = Incumbent.of(store, current) if current is not None and is_of_it else None
+    request = TrainRequest(manifest, store.snapshot(manifest), names, settings, preset, None, options, incumbent, start)
     with trained(store, runtime, request, monitor) as done:
-        if rival is None or not (worse := done.report["comparison"]["worse"]):
-            return done.report
-        told = f"version {done.manifest.version} is measurably worse than version {rival.version}: {'; '.join(worse)}"
-        back = f"`dkge rollback {store} {_way_back(store, done.manifest, rival.version)}` goes back"
-        return {**done.report, "warning": f"{told}; {back}"}
+        comparison = done.record.comparison
+        if comparison is None or not comparison.worse:
+            return done.record
+        old, new = comparison.incumbent, done.manifest
+        is_worse = f"version {new.version} is measurably worse than version {old}: {'; '.join(comparison.worse)}"
+        back = f"`dkge rollback {store} {_way_back(store, new, old)}` goes back"
+        return done.record.with_(warning=f"{is_worse}; {back}")
 
 
 def _way_back(store: Store, published: ModelManifest, model: int) -> int:
@@ -115,7 +118,9 @@ def _way_back(store: Store, published: ModelManifest, model: int) -> int:
 
 
 @contextmanager
-def trained(store: Store, runtime: Runtime, request: TrainRequest, monitor: Monitor) -> Iterator[PublishedModel]:
+def trained(
+    store: Store, runtime: Runtime, request: TrainRequest, monitor: Monitor
+) -> Iterator[PublishedModel[TrainingRecord]]:
     """Train a snapshot and publish the model; it goes on from a checkpoint unless `fresh`."""
     began = time.monotonic()
     settings, manifest, start = request.settings, request.manifest, request.start
@@ -141,22 +146,42 @@ def trained(store: Store, runtime: Runtime, request: TrainRequest, monitor: Moni
         ):
             monitor.progress(1.0, "writing the model")
             result: TrainResult = run.result
-            facts = {**request.facts, **_run_facts(result.progress), **result.facts, **run.facts}
             evidence, embedding = None, joint_embedding(run.tables, request.snapshot)
             if fitting is not None:
-                facts["evidence_fitted_on"] = fitting.fitted_on
                 evidence = fitting.fitted(embedding.distances)
             calibration = measure_calibration(graph, embedding, evidence, settings.seed)
             valid, ranked = measure_validation(graph, run.tables, settings, evidence)
-            facts |= _fidelity(request, graph, run.tables, evidence)
-            comparison = compare(request.rival, ranked, facts.get("fidelity")) if request.rival is not None else None
-            takes_over = comparison is None or comparison["takes_over"]
-            if comparison is not None and not takes_over:
-                facts["why"] = f"{facts['why']}; does not take over: {'; '.join(comparison['worse'])}"
+            fidelity = _fidelity(request, graph, run.tables, evidence)
+            comparison = compare(request.incumbent, ranked, fidelity) if request.incumbent is not None else None
+            promoted, why = comparison is None or comparison.promoted, request.why
+            if comparison is not None and not promoted:
+                why = f"{why}; is not promoted: {'; '.join(comparison.worse)}"
+            optional = {
+                "start": start.version if start is not None else None,
+                "preset": request.preset,
+                "why": why,
+                "evidence_fitted_on": fitting.fitted_on if fitting is not None else None,
+                "fidelity": fidelity,
+            }
+            record = TrainingRecord(
+                origin="scratch" if start is None else "refresh",
+                snapshot=manifest.snapshot.name,
+                epochs=result.progress.epoch,
+                seconds=round(result.progress.seconds, 3),
+                triples_per_second=float(np.median([line["triples_per_second"] for line in result.progress.history])),
+                **result.facts,
+                **run.facts,
+                comparison=comparison,
+                best_valid=valid.get(settings.train.early_stopping_metric),
+                valid=valid,
+                resumed=last is not None,
+                entities=int(job.graph.entities.shape[0]),
+                relations=int(job.graph.relations.shape[0]),
+                dim=settings.model.dim,
+            ).with_(**{name: value for name, value in optional.items() if value is not None})
             metadata = ModelMetadata(
                 settings.of_the_model(),
-                valid,
-                facts,
+                record,
                 result.progress.history,
                 to_arrays(evidence) if evidence is not None else None,
                 {**ranked.to_arrays(), **calibration} if ranked is not None else None,
@@ -168,23 +193,12 @@ def trained(store: Store, runtime: Runtime, request: TrainRequest, monitor: Moni
                     run.tables.relations.save(staging, block_rows(job.graph.relation_rows)),
                 )
                 entry = save_model(staging, manifest.version, tables, result.dense, metadata)
-                published = publish_model(store, entry, seconds_since(began), takes_over=takes_over)
+                published = publish_model(store, entry, seconds_since(began), promoted=promoted)
             training.remove()
-            report = {
-                "version": published.version,
-                "snapshot": manifest.snapshot.name,
-                **facts,
-                "comparison": comparison,
-                "best_valid": valid.get(settings.train.early_stopping_metric),
-                "valid": valid,
-                "resumed": last is not None,
-                "entities": int(job.graph.entities.shape[0]),
-                "relations": int(job.graph.relations.shape[0]),
-                "dim": settings.model.dim,
-                "bytes_written": staging.written,
-                "total_seconds": seconds_since(began),
-            }
-            yield PublishedModel(report, published, run.tables, evidence)
+            record = record.with_(
+                version=published.version, bytes_written=staging.written, total_seconds=seconds_since(began)
+            )
+            yield PublishedModel(record, published, run.tables, evidence)
 
 
 def _job(
@@ -233,21 +247,14 @@ def stored_start(store: Store, model: ModelManifest, graph: TrainingGraph) -> tu
     return entities, relations
 
 
-def _fidelity(request: TrainRequest, graph: TrainingGraph, tables: Tables, evidence: Evidence | None) -> Report:
+def _fidelity(
+    request: TrainRequest, graph: TrainingGraph, tables: Tables, evidence: Evidence | None
+) -> Fidelity | None:
     """What a model knows of the night that it is compared on."""
-    if request.rival is None or request.rival.night is None:
-        return {}
+    if request.incumbent is None or request.incumbent.night is None:
+        return None
     sizes = (evidence, request.settings.online.valid_candidates)
-    return {"fidelity": sampled_fidelity(graph, request.snapshot, request.rival.night, tables, *sizes)}
-
-
-def _run_facts(progress: TrainProgress) -> dict[str, Any]:
-    speeds = [line["triples_per_second"] for line in progress.history]
-    return {
-        "epochs": progress.epoch,
-        "seconds": round(progress.seconds, 3),
-        "triples_per_second": float(np.median(speeds)),
-    }
+    return sampled_fidelity(graph, request.snapshot, request.incumbent.night, tables, *sizes)
 
 
 def _key(request: TrainRequest) -> str:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -28,7 +29,7 @@ from dkge_dist.jobs.drift import baseline_after, find_drift, load_ranked
 from dkge_dist.jobs.fidelity import sampled_fidelity
 from dkge_dist.jobs.graphs import training_graph
 from dkge_dist.jobs.published import PublishedModel
-from dkge_dist.jobs.report import FINE, Report, seconds_since
+from dkge_dist.jobs.report import FINE, seconds_since
 from dkge_dist.jobs.validation import measure_validation
 from dkge_dist.kernels.sets import distinct
 from dkge_dist.learn.batches import BatchMaker, NegativeSampling
@@ -39,6 +40,7 @@ from dkge_dist.learn.plan import RelationIndex, UpdatePlan, plan_update
 from dkge_dist.learn.step import Loss
 from dkge_dist.learn.updater import Updater, UpdateResult
 from dkge_dist.model.dkge import Dkge
+from dkge_dist.records import Fidelity, NightRecord, UpdatePlanRecord
 from dkge_dist.runtime import LocalCommunicator, Monitor, Runtime
 from dkge_dist.settings import Settings
 from dkge_dist.store.manifest import ModelManifest, SnapshotManifest
@@ -52,17 +54,11 @@ from dkge_dist.store.models import (
     wants_compaction,
 )
 from dkge_dist.store.store import Store
-from dkge_dist.tables.table import Tables, TrainingTable
+from dkge_dist.tables.table import Tables
 from dkge_dist.types import Array, DkgeError, Split, Triples
 
 ONLINE_VALIDATION = 3
 """Stream of hashes of the validation sample while an update learns: another one than it is measured on."""
-
-COSTS = (
-    "shards_touched", "shards_total", "bytes_pulled", "bytes_pushed", "open_seconds", "plan_seconds", "learn_seconds",
-    "measure_seconds",
-)  # fmt: skip
-"""Of a report, kept with the version: who slept wants to see later where the time of a night went."""
 
 
 @dataclass(frozen=True)
@@ -109,33 +105,35 @@ def kept_paths(store: Store, model: ModelManifest) -> dict[str, Array] | None:
 
 def update(
     store: Store, runtime: Runtime, parent: ModelManifest, to: str | None, settings: Settings, monitor: Monitor
-) -> Report:
+) -> NightRecord:
     """Bring a model to a snapshot (the current one by default) and publish it."""
     began = time.monotonic()
     target = _target(store, to)
     if target.version == parent.model.snapshot:
-        return _nothing_to_do(parent, target, runtime, began)
+        return _nothing_to_do(parent, target, runtime.shards, began)
     with updated(store, runtime, load_change(store, parent, target), settings, monitor) as done:
-        return {**done.report, "seconds": seconds_since(began)}
+        return done.record.with_(seconds=seconds_since(began))
 
 
-def plan(store: Store, parent: ModelManifest, to: str | None, settings: Settings, shards: int) -> Report:
+def plan(store: Store, parent: ModelManifest, to: str | None, settings: Settings, shards: int) -> UpdatePlanRecord:
     """What an update would do, and on which of so many shards."""
     began = time.monotonic()
     target = _target(store, to)
     if target.version == parent.model.snapshot:
-        return _nothing_to_do(parent, target, None, began)
+        return _nothing_to_do(parent, target, 1, began)
     night = Night(load_change(store, parent, target), settings)
     block = parent.block_rows
-    return {
-        **night.report(shards),
-        "open_seconds": night.open_seconds,
-        "plan_seconds": night.plan_seconds,
-        "blocks_touched": len(night.plan.blocks(block)),
-        "blocks_total": -(-night.graph.entity_rows // block),
-        "shards": night.plan.shards(block, shards),
-        "seconds": seconds_since(began),
-    }
+    return UpdatePlanRecord(
+        **night.sizes(),
+        open_seconds=night.open_seconds,
+        plan_seconds=night.plan_seconds,
+        shards_touched=len(night.plan.shards(block, shards)),
+        shards_total=shards,
+        blocks_touched=len(night.plan.blocks(block)),
+        blocks_total=-(-night.graph.entity_rows // block),
+        shards=night.plan.shards(block, shards),
+        seconds=seconds_since(began),
+    )
 
 
 def _target(store: Store, to: str | None) -> SnapshotManifest:
@@ -177,67 +175,68 @@ class Night:
         )
         self.plan_seconds = seconds_since(planning, FINE)
 
-    def report(self, shards: int) -> Report:
-        """Sizes of the change and of the plan."""
+    def sizes(self) -> dict[str, Any]:
+        """Sizes of the change and of the plan, as records name them."""
         return {
             "snapshot": self.change.target_manifest.snapshot.name,
             "from": self.change.base_name,
             "added": self.change.diff.added.count,
             "deleted": self.change.diff.deleted.count,
             **self.plan.summary(),
-            "shards_touched": len(self.plan.shards(self.change.parent.block_rows, shards)),
-            "shards_total": shards,
         }
 
 
 @contextmanager
 def updated(
     store: Store, runtime: Runtime, change: SnapshotChange, settings: Settings, monitor: Monitor
-) -> Iterator[PublishedModel]:
+) -> Iterator[PublishedModel[NightRecord]]:
     """Learn a change online and publish the model."""
     began = time.monotonic()
     night = Night(change, settings)
     evidence = _evidence_after(store, night)
     baseline = baseline_after(store, change.parent)
     trained = load_ranked(store, baseline.validation)
-    report = night.report(runtime.shards)
     rows = (night.graph.entity_rows, night.graph.relation_rows)
     loading = time.monotonic()
     with runtime.open_tables(store, change.parent, rows) as tables:
         model = _load_model(store, change.parent, settings)
-        report["open_seconds"] = round(night.open_seconds + seconds_since(loading), 3)
-        report["plan_seconds"] = night.plan_seconds
+        open_seconds = round(night.open_seconds + seconds_since(loading), 3)
         learning = time.monotonic()
         done = _learn(night, tables, model, evidence, monitor)
-        report |= {"epochs": done.epochs, "learn_seconds": seconds_since(learning, FINE)}
-        measuring = time.monotonic()
+        learn_seconds, measuring = seconds_since(learning, FINE), time.monotonic()
         if evidence is not None:
             evidence = _beside(night, evidence, joint_embedding(tables, change.target).distances, monitor)
-        metrics, ranked = measure_validation(night.graph, tables, settings, evidence)
-        report["valid"] = metrics
+        valid, ranked = measure_validation(night.graph, tables, settings, evidence)
         sizes = (evidence, settings.online.valid_candidates)
-        report["fidelity"] = sampled_fidelity(night.graph, change.target, change.diff, tables, *sizes)
-        report["drift"] = find_drift(baseline.version, trained, ranked, report["fidelity"])
-        report["measure_seconds"] = seconds_since(measuring, FINE)
+        fidelity = sampled_fidelity(night.graph, change.target, change.diff, tables, *sizes)
+        record = NightRecord(
+            **night.sizes(),
+            epochs=done.epochs,
+            valid=valid,
+            fidelity=fidelity,
+            drift=find_drift(baseline.version, trained, ranked, fidelity),
+            open_seconds=open_seconds,
+            plan_seconds=night.plan_seconds,
+            learn_seconds=learn_seconds,
+            measure_seconds=seconds_since(measuring, FINE),
+            shards_total=runtime.shards,
+        )
         publishing = time.monotonic()
         with store.storage.staging() as staging:
             deltas = (
                 tables.entities.save_deltas(staging, night.plan.entities.write_set),
                 tables.relations.save_deltas(staging, night.plan.relations.write_set),
             )
-            report |= _moved(tables.entities)
-            counted = {key: report[key] for key in ("added", "deleted", *night.plan.summary(), "epochs")}
-            facts = {
-                "origin": "online",
-                **counted,
-                **{key: report[key] for key in COSTS},
-                "fidelity": report["fidelity"],
-                "drift": report["drift"],
-            }
+            stats = tables.entities.stats()
+            written = [number for number, shard in enumerate(stats) if shard["push_calls"] or shard["write_calls"]]
+            record = record.with_(
+                shards_touched=len(written),
+                bytes_pulled=sum(shard["bytes_pulled"] for shard in stats),
+                bytes_pushed=sum(shard["bytes_pushed"] for shard in stats),
+            )
             metadata = ModelMetadata(
                 settings.of_the_model(),
-                metrics,
-                facts,
+                record,
                 done.history,
                 to_arrays(evidence) if evidence is not None else None,
                 {**ranked.to_arrays(), **kept_calibration(store, change.parent.model)} if ranked is not None else None,
@@ -246,26 +245,17 @@ def updated(
             )
             entry = save_update(staging, change.parent, change.target_manifest.version, rows, deltas, metadata)
             published = publish_model(store, entry, seconds_since(began), change.current)
-        report |= {"publish_seconds": seconds_since(publishing, FINE), "bytes_written": staging.written}
+        publish_seconds = seconds_since(publishing, FINE)
         published = _compacted(store, published)
-        report |= {
-            "version": published.version,
-            "parent": change.parent.version,
-            "seconds": seconds_since(began),
-        }
-        yield PublishedModel(report, published, tables, evidence)
-
-
-def _moved(table: TrainingTable) -> Report:
-    """What went to and from the shards, as they counted it."""
-    stats = table.stats()
-    written = [n for n, shard in enumerate(stats) if any(shard[key] for key in ("push_calls", "write_calls"))]
-    return {
-        "shards_touched": len(written),
-        "bytes_pulled": sum(shard["bytes_pulled"] for shard in stats),
-        "bytes_pushed": sum(shard["bytes_pushed"] for shard in stats),
-        "shards": [{"shard": n, "touched": n in written, **shard} for n, shard in enumerate(stats)],
-    }
+        record = record.with_(
+            version=published.version,
+            parent=change.parent.version,
+            shards=[{"shard": number, "touched": number in written, **shard} for number, shard in enumerate(stats)],
+            bytes_written=staging.written,
+            publish_seconds=publish_seconds,
+            seconds=seconds_since(began),
+        )
+        yield PublishedModel(record, published, tables, evidence)
 
 
 def _compacted(store: Store, published: ModelManifest) -> ModelManifest:
@@ -279,23 +269,18 @@ def _compacted(store: Store, published: ModelManifest) -> ModelManifest:
     return published
 
 
-def _nothing_to_do(parent: ModelManifest, target: SnapshotManifest, runtime: Runtime | None, began: float) -> Report:
-    return {
-        "version": parent.version,
-        "snapshot": target.snapshot.name,
-        "unchanged": True,
-        "added": 0,
-        "deleted": 0,
-        **UpdatePlan.empty().summary(),
-        "epochs": 0,
-        "shards_touched": 0,
-        "shards_total": runtime.shards if runtime is not None else 1,
-        "bytes_pulled": 0,
-        "bytes_pushed": 0,
-        "bytes_written": 0,
-        "fidelity": {},
-        "seconds": seconds_since(began),
-    }
+def _nothing_to_do(parent: ModelManifest, target: SnapshotManifest, shards: int, began: float) -> NightRecord:
+    return NightRecord(
+        version=parent.version,
+        snapshot=target.snapshot.name,
+        unchanged=True,
+        epochs=0,
+        shards_touched=0,
+        shards_total=shards,
+        bytes_written=0,
+        fidelity=Fidelity(),
+        seconds=seconds_since(began),
+    )
 
 
 def _load_model(store: Store, parent: ModelManifest, settings: Settings) -> Dkge:

@@ -1,4 +1,4 @@
-"""Validation of a model that was learnt, from scratch or online: measured alike, so that drift can be told."""
+"""Validation of a model that was learnt, from scratch or online: measured alike, so that drift can be measured."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from dkge_dist.evaluation.validation import Validation, validation_hashes
 from dkge_dist.evidence.fitting import validation_half
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.graph.training_graph import TrainingGraph
+from dkge_dist.records import Estimate, Quality
 from dkge_dist.settings import Settings
 from dkge_dist.tables.table import Tables
 from dkge_dist.types import ROW, Field
 
 
 class MeasuredValidation(NamedTuple):
-    """Metrics, and the rank of every triple; neither where there are no validation triples."""
+    """The quality, and the rank of every triple; neither where there are no validation triples."""
 
-    metrics: dict[str, float]
+    quality: Quality
     ranked: RankedTriples | None
 
 
@@ -30,7 +31,7 @@ def measure_validation(
     """On a sample of all validation triples; with evidence, on a sample of those that θ is not fitted on."""
     triples = validation_half(graph) if evidence is not None else graph.valid
     if not triples.count:
-        return MeasuredValidation({}, None)
+        return MeasuredValidation(Quality(), None)
     max_candidates = settings.train.valid_candidates
     validation = Validation.of(graph, triples, settings.train.valid_triples, max_candidates, evidence)
     every = np.arange(graph.relation_rows, dtype=ROW)
@@ -39,5 +40,7 @@ def measure_validation(
         for table, rows in zip(tables, (validation.rows, every), strict=True)
     ]
     ranks = validation.rank(*joint)
-    hashes = validation_hashes(graph, validation.sampled)
-    return MeasuredValidation(metrics(ranks.both), RankedTriples.of(hashes, ranks, max_candidates))
+    ranked = RankedTriples.of(validation_hashes(graph, validation.sampled), ranks, max_candidates)
+    mean = Estimate.of(ranked.reciprocal.astype(np.float64))
+    quality = Quality.model_validate({**metrics(ranks.both), "mrr_error": mean.error, "triples": mean.triples})
+    return MeasuredValidation(quality, ranked)

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 from pydantic import AfterValidator, BaseModel, ConfigDict, Strict, ValidationError
 
+from dkge_dist.records import StoredRecord
 from dkge_dist.store.storage import Blob, StoreError
 from dkge_dist.types import Field
 
@@ -135,6 +136,7 @@ class ModelEntry(Entry):
     """What was learnt from one snapshot: tables of entities and relations, and dense parameters.
 
     `snapshot` and `parent` are version numbers: of the snapshot, and of the model that this one was updated from.
+    `record` says what the training or the update did, and how good it is.
     `evidence` holds its weights and counts, None where it was learnt without. `validation` holds the rank of every
     validation triple of a sample, `paths` the counts of relation paths of the snapshot, so that nobody has to count the
     whole graph again. `updates` counts the updates since the tables were last written in full.
@@ -147,8 +149,7 @@ class ModelEntry(Entry):
     relations: TablesEntry
     dense: PartEntry
     history: PartEntry
-    metrics: dict[str, float]
-    facts: dict[str, Any]
+    record: StoredRecord
     evidence: PartEntry | None = None
     validation: PartEntry | None = None
     paths: PartEntry | None = None

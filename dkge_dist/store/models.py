@@ -11,6 +11,7 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
+from dkge_dist.records import CompactRecord, ModelRecord
 from dkge_dist.store.manifest import (
     BaselineEntry,
     CurrentEntry,
@@ -38,15 +39,14 @@ COMPACT_FROM_ROWS = 1024
 
 @dataclass(frozen=True)
 class ModelMetadata:
-    """What comes with a model: settings, validation metrics, facts of the run, metrics by epoch.
+    """What comes with a model: settings, the record of what made it, metrics by epoch.
 
     As arrays: evidence, the ranks of validation triples, and counts of relation paths. `baseline`: the training that an
     update is compared with.
     """
 
     settings: dict[str, Any]
-    metrics: dict[str, float]
-    facts: dict[str, Any]
+    record: ModelRecord
     history: list[dict[str, Any]]
     evidence: dict[str, Array] | None = None
     validation: dict[str, Array] | None = None
@@ -74,8 +74,7 @@ def save_model(
         validation=_save_optional(staging, about.validation),
         paths=_save_optional(staging, about.paths),
         history=_save_history(staging, about.history),
-        metrics=about.metrics,
-        facts=about.facts,
+        record=about.record,
     )
 
 
@@ -116,8 +115,7 @@ def save_update(
         paths=_save_optional(staging, about.paths),
         baseline=about.baseline,
         history=_save_history(staging, about.history),
-        metrics=about.metrics,
-        facts=about.facts,
+        record=about.record,
         updates=parent.model.updates + 1,
     )
 
@@ -158,13 +156,14 @@ def save_compact(store: Store, staging: Staging, model: ModelManifest) -> ModelE
                 for field, table in tables.items()
             }
         )
-    changed = {"entities": folded[0], "relations": folded[1], "parent": model.version, "updates": 0}
-    return entry.model_copy(update={**changed, "facts": {"origin": "compact"}})
+    record = CompactRecord(valid=entry.record.valid)
+    changed = {"entities": folded[0], "relations": folded[1], "parent": model.version, "updates": 0, "record": record}
+    return entry.model_copy(update=changed)
 
 
 def is_trained_by_a_night(entry: ModelEntry) -> bool:
     """Did a night train a model from scratch? Only then is there a reason: what a user tries by hand needs none."""
-    return "why" in entry.facts
+    return entry.record.why is not None
 
 
 class ModelReplacedError(StoreError):
@@ -172,12 +171,12 @@ class ModelReplacedError(StoreError):
 
 
 def publish_model(
-    store: Store, entry: ModelEntry, seconds: float, instead_of: int | None = None, takes_over: bool = True
+    store: Store, entry: ModelEntry, seconds: float, instead_of: int | None = None, promoted: bool = True
 ) -> ModelManifest:
     """Make a saved model the next version, on top of whatever was published while it was learnt.
 
     A model that was updated from another replaces `instead_of`: the one that was current when the update began. What is
-    current stays so if the model does not take over.
+    current stays so unless the model is promoted.
     """
     while True:
         head = store.head()
@@ -193,7 +192,7 @@ def publish_model(
                 f"{store}: version {head.current.model} became current while version {instead_of} was being updated; "
                 "nothing was changed"
             )
-        current = _current_with(head, entry, takes_over)
+        current = _current_with(head, entry, promoted)
         manifest = ModelManifest(**store.following(head, seconds), current=current, model=entry)
         try:
             store.publish(manifest)
@@ -203,9 +202,9 @@ def publish_model(
         return manifest
 
 
-def _current_with(head: Manifest, entry: ModelEntry, takes_over: bool) -> CurrentEntry:
+def _current_with(head: Manifest, entry: ModelEntry, promoted: bool) -> CurrentEntry:
     """What is current at the version on top of `head` that brings a model."""
-    changed = {"model": head.version + 1} if takes_over else {}
+    changed = {"model": head.version + 1} if promoted else {}
     if is_trained_by_a_night(entry):
         changed["trained"] = head.version + 1
     return head.current.model_copy(update=changed)

@@ -162,7 +162,7 @@ class TestUpdate:
         assert set(found) == {*FIDELITY_KEYS, "sampled"}
         assert found["sampled"] is True
         assert found["added_existing"]["triples"] + found["added_emerging"]["triples"] == ended.json["added"]
-        assert model_of(store, 4).model.facts["fidelity"] == found
+        assert model_of(store, 4).model.record["fidelity"] == found
 
     def test_text_tells_what_the_night_learnt(self, copy: Path, folder: Path, run: Run) -> None:
         api.ingest(copy, folder / "night1.changes")
@@ -304,15 +304,15 @@ class TestNightly:
         assert set(trained.json["train"]) >= TRAIN_KEYS
         assert run("log", drifting).stdout.splitlines()[-1].endswith(trained.json["decision"])
 
-    def test_training_that_does_not_take_over_is_told(self, drifting: Path, tmp_path: Path, run: Run) -> None:
+    def test_training_that_is_not_promoted_is_reported(self, drifting: Path, tmp_path: Path, run: Run) -> None:
         words = [*GENTLE, "online.retrain_when=every 1 nights", "train.max_epochs=1"]
         ended = run("nightly", drifting, ring_night(tmp_path, 1), *words)
         assert ended.code == 0
         assert "version 4 stays current" in ended.stdout
         assert "version 5 is a model of 'n1'" in ended.stdout
-        assert ended.stderr.startswith("dkge: version 5 was trained from scratch and does not take over from version 4")
+        assert ended.stderr.startswith("dkge: version 5 was trained from scratch and does not replace version 4")
         assert ended.stderr.endswith(f"; `dkge rollback {drifting} 5` makes it current\n")
-        assert "does not take over: validation MRR" in run("log", drifting).stdout.splitlines()[-1]
+        assert "is not promoted: validation MRR" in run("log", drifting).stdout.splitlines()[-1]
         assert run("rollback", drifting, "5", "--json").json["model"] == 5
 
     def test_bad_source_changes_nothing(self, copy: Path, tmp_path: Path, run: Run) -> None:

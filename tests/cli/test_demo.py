@@ -85,7 +85,7 @@ def test_short_demo_tells_the_whole_story(tmp_path: Path, capsys: pytest.Capture
     (tmp_path / "store").mkdir()
     (tmp_path / "store/leftover").touch()
     report = run_demo(tmp_path, settings=[*LEARN, "train.max_epochs=1"])
-    assert_whole_story(json.loads(json.dumps(report)), tmp_path)
+    assert_whole_story(json.loads(json.dumps(report, default=dict)), tmp_path)
     assert set(report["train"]) >= TRAIN_KEYS
     assert set(report["evaluate"]) >= EVALUATE_KEYS
     assert set(report["nights"][0]["update"]) >= UPDATE_KEYS

@@ -18,6 +18,7 @@ from dkge_dist.cluster.errors import ShardLostError
 from dkge_dist.cluster.runtime import RayRuntime
 from dkge_dist.cluster.session import ClusterConfig
 from dkge_dist.cluster.table import RayTable
+from dkge_dist.records import TrainingRecord
 from dkge_dist.runtime import LocalRuntime, Monitor, Runtime
 from dkge_dist.store.models import ModelMetadata, load_arrays, publish_model, save_model
 from dkge_dist.store.store import Store
@@ -54,7 +55,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> OpenedModel:
             tables[1].save(staging, block_rows(tables[1].rows)),
         )
         assert entry.evidence is not None
-        metadata = ModelMetadata(entry.settings, {}, {"origin": "scratch"}, [], load_arrays(store, entry.evidence))
+        metadata = ModelMetadata(entry.settings, TrainingRecord(), [], load_arrays(store, entry.evidence))
         publish_model(store, save_model(staging, entry.snapshot, saved, load_arrays(store, entry.dense), metadata), 0.0)
     return open_model(store)
 

@@ -68,7 +68,7 @@ def assert_same_parts(one: Path, other: Path) -> None:
     assert mine.relations == theirs.relations
     assert mine.dense == theirs.dense
     assert mine.evidence == theirs.evidence is not None
-    assert mine.metrics == theirs.metrics
+    assert mine.record.valid == theirs.record.valid
 
 
 def untimed_history(store: Path) -> list[dict[str, float]]:
@@ -166,7 +166,7 @@ def test_training_stopped_in_this_process_is_finished_by_two_workers(
             expected = getattr(alone, kind)[name]
             np.testing.assert_allclose(values, expected, atol=1e-4 * np.abs(expected).max(), err_msg=f"{kind} {name}")
     assert (np.abs(both.entities["joint"]).sum(1) > 0).all(), "every share of o* was written"
-    assert report["valid"] == pytest.approx(model(trained_here["short"]).metrics, rel=0.05)
+    assert report["valid"] == pytest.approx(model(trained_here["short"]).record.valid, rel=0.05)
     lines, expected_lines = untimed_history(store), untimed_history(trained_here["short"])
     assert [line["loss"] for line in lines] == pytest.approx([line["loss"] for line in expected_lines], rel=1e-4)
     stats = report["shard_stats"]

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dkge_dist.ask.ranks import Ranks, metrics
-from dkge_dist.evaluation.comparison import CONFIDENCE_99, FEW, Estimate, RankedTriples, reciprocal_ranks, weighted
+from dkge_dist.evaluation.comparison import RankedTriples, reciprocal_ranks
+from dkge_dist.records import CONFIDENCE_99, MIN_SAMPLES, Estimate, weighted
 from dkge_dist.types import DkgeError
 
 values = st.lists(st.floats(0, 1), min_size=2, max_size=60).map(np.array)
@@ -26,7 +27,7 @@ def test_an_interval_is_the_mean_and_its_standard_errors(found: np.ndarray) -> N
     assert estimate.mean == pytest.approx(found.mean())
     assert (estimate.low + estimate.high) / 2 == pytest.approx(found.mean())
     assert estimate.high - estimate.low == pytest.approx(2 * CONFIDENCE_99 * error)
-    assert estimate.can_be_told == (len(found) >= FEW)
+    assert estimate.has_enough_samples == (len(found) >= MIN_SAMPLES)
 
 
 def test_one_value_is_as_uncertain_as_any_can_be() -> None:

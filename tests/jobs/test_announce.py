@@ -16,6 +16,7 @@ import pytest
 import dkge_dist
 from dkge_dist.jobs.announce import Announcer, HookError, run_hook
 from dkge_dist.jobs.event_log import EventLog
+from dkge_dist.records import NightRecord
 from dkge_dist.settings import Settings, load_settings, settings_of_model
 from dkge_dist.store.store import Store
 from tests.jobs.building import ADDED, write_night
@@ -89,7 +90,7 @@ def test_failures_are_told_and_the_log_has_one_id(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "log", "nightly")
     announcer = Announcer(Settings(on_publish=str(tmp_path / "none")), log)
     announcer.published("store", 4, "night", "a line")
-    report = announcer.finished({"version": 4, "warning": "drift"})
+    report = announcer.finished(NightRecord(version=4, warning="drift"))
     log.close()
     assert report["warning"].startswith("drift; on_publish: version 4: the command could not be started")
     assert report["on_publish"][0]["ok"] is False and report["run"] == log.run
@@ -123,9 +124,11 @@ def test_a_night_tells(store: Path, tmp_path: Path) -> None:
     from prometheus_client.parser import text_string_to_metric_families
 
     families = {one.name: one for one in text_string_to_metric_families((tmp_path / "night.prom").read_text())}
-    phases = {sample.labels["phase"]: sample.value for sample in families["dkge_night_seconds"].samples}
-    assert phases["learn"] == report["update"]["learn_seconds"] and phases["total"] == report["seconds"]
-    assert {"ingest", "open", "plan", "measure", "publish"} <= phases.keys()
+    update = {sample.labels["figure"]: sample.value for sample in families["dkge_night_update"].samples}
+    assert {key: update[key] for key in ("learn_seconds", "open_seconds")} == {
+        key: report["update"][key] for key in ("learn_seconds", "open_seconds")
+    }
+    assert families["dkge_night_seconds"].samples[0].value == report["seconds"]
     assert families["dkge_model_version"].samples[0].value == 4
     assert families["dkge_night_unchanged"].samples[0].value == 0
     assert [path.name for path in tmp_path.glob(".night*")] == []

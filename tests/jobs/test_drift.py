@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dkge_dist
-from dkge_dist.evaluation.comparison import FEW, Estimate, RankedTriples
+from dkge_dist.evaluation.comparison import RankedTriples
 from dkge_dist.jobs.drift import (
     added_mrr,
     baseline_after,
@@ -21,6 +21,7 @@ from dkge_dist.jobs.drift import (
     mrr_drop,
     nights_since_training,
 )
+from dkge_dist.records import MIN_SAMPLES, Drift, Estimate
 from dkge_dist.settings import OnlineSettings
 from dkge_dist.store.history import lineage
 from dkge_dist.store.store import Store
@@ -28,20 +29,18 @@ from tests.jobs.building import write_night
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-Note = dict[str, Any]
-
 
 def ranked(values: np.ndarray) -> RankedTriples:
     return RankedTriples(np.arange(len(values), dtype=np.uint64), values.astype(np.float32), 100)
 
 
-def night(before: np.ndarray, now: np.ndarray, added: np.ndarray | None = None) -> Note:
+def night(before: np.ndarray, now: np.ndarray, added: np.ndarray | None = None) -> Drift:
     """What a night notes that ranked the same triples as the training, and then those that it added."""
-    return {
-        "since": 2,
-        "mrr_drop": mrr_drop(ranked(now).since(ranked(before))),
-        "added_mrr": added_mrr(Estimate.of(added) if added is not None else None),
-    }
+    return Drift(
+        since=2,
+        mrr_drop=mrr_drop(ranked(now).since(ranked(before))),
+        added_mrr=added_mrr(Estimate.of(added) if added is not None else None),
+    )
 
 
 TRAINED = np.random.default_rng(0).uniform(0.05, 1, 200)
@@ -51,7 +50,7 @@ FALLEN = 0.9 * TRAINED
 BELIEVED, DENIED = np.full(60, 0.9), np.tile([0.2, 0.9], 30)
 
 
-def due(*nights: Note | None, drop: float | None = 3.0, added: float | None = 0.7) -> list[str]:
+def due(*nights: Drift | None, drop: float | None = 3.0, added: float | None = 0.7) -> list[str]:
     """By this night and those before it."""
     return [reason.partition(":")[0] for reason in drift_of_nights(list(nights), drop, added)]
 
@@ -84,8 +83,8 @@ def test_limits_are_relative_and_those_of_now(limit: float | None, counts: bool)
 @given(st.integers(1, 60))
 def test_nothing_is_told_by_few_triples(count: int) -> None:
     found = night(TRAINED[:count], 0.5 * TRAINED[:count], np.full(count, 0.01))
-    assert (found["mrr_drop"] is None) == (found["added_mrr"] is None) == (count < FEW)
-    assert bool(due(found, found)) == (count >= FEW)
+    assert (found["mrr_drop"] is None) == (found["added_mrr"] is None) == (count < MIN_SAMPLES)
+    assert bool(due(found, found)) == (count >= MIN_SAMPLES)
 
 
 @settings(max_examples=60)
@@ -124,12 +123,10 @@ def nights(store: Path, tmp_path: Path) -> Store:
     return Store.open(store)
 
 
-def note(store: Store, version: int, drift: Note | None, **changed: Any) -> None:
+def note(store: Store, version: int, drift: Drift | None, **changed: Any) -> None:
     """As if that version had noted something else."""
     manifest = store.model_manifest(version)
-    facts = {key: value for key, value in manifest.model.facts.items() if key != "drift"}
-    facts |= {"drift": drift} if drift is not None else {}
-    entry = manifest.model.model_copy(update={"facts": facts, **changed})
+    entry = manifest.model.model_copy(update={"record": manifest.model.record.with_(drift=drift), **changed})
     store._manifests[version] = manifest.model_copy(update={"model": entry})
 
 
@@ -150,7 +147,7 @@ def test_every_night_names_the_training_that_it_is_compared_with(nights: Store) 
         baseline = nights.model_manifest(version).model.baseline
         assert baseline is not None
         assert (baseline.version, baseline.validation) == (2, trained.model.validation)
-        assert nights.model_manifest(version).model.facts["drift"]["since"] == 2
+        assert nights.model_manifest(version).model.record["drift"]["since"] == 2
     assert baseline_after(nights, trained) == baseline_after(nights, nights.find_model()) == baseline
 
 
@@ -173,7 +170,7 @@ def test_versions_that_only_fold_deltas_are_no_nights(
     dkge_dist.update(store)
     opened = Store.open(store)
     model = opened.find_model()
-    assert (model.version, model.model.facts) == (9, {"origin": "compact"})
+    assert (model.version, model.model.record.origin) == (9, "compact")
     assert model.model.validation == opened.model_manifest(8).model.validation is not None
     assert decide(opened, model, online("every 3 nights")).trains
     assert not decide(opened, model, online("every 4 nights")).trains

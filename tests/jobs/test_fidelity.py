@@ -96,9 +96,10 @@ def test_what_was_there_before_is_compared_with_the_model_before(updated: Path) 
 
 def test_a_sample_that_holds_everything_is_exact(updated: Path) -> None:
     """That of the update, kept with the version: a small night, and fewer entities than candidates."""
-    kept = model_of(updated, 6).model.facts["fidelity"]
+    kept = dict(model_of(updated, 6).model.record["fidelity"])
     assert kept["sampled"] is True
     for name in ("added_existing", "added_emerging", "deleted"):
+        kept[name] = dict(kept[name])
         assert kept[name].pop("of") == kept[name]["triples"]
     assert groups(kept) == groups(dkge_dist.fidelity(updated))
 
@@ -128,7 +129,7 @@ def test_versions_that_fold_deltas_are_no_nights(store: Path, tmp_path: Path, mo
     monkeypatch.setattr("dkge_dist.store.models.COMPACT_FROM_ROWS", 0)
     dkge_dist.update(store)
     opened = Store.open(store)
-    assert opened.find_model().model.facts == {"origin": "compact"}
+    assert opened.find_model().model.record.origin == "compact"
     assert night_began(opened, opened.find_model()).snapshot.name == "base"
 
 

@@ -47,7 +47,7 @@ def test_a_night_is_ingested_learnt_and_evaluated(store: Path, source: Path) -> 
     assert set(report) == {
         "ingest", "update", "evaluate", "decision", "drift", "version", "unchanged", "seconds", "headline",
     }  # fmt: skip
-    before, now = (model_of(store, version).model.metrics["mrr"] for version in (2, 4))
+    before, now = (model_of(store, version).model.record.valid["mrr"] for version in (2, 4))
     said = (
         f"night: +{len(ADDED)} −4 learnt in {bare(report['update']['learn_seconds'], '.1f')} s; added facts believed "
     )
@@ -73,7 +73,7 @@ def test_it_equals_its_steps_one_by_one(store: Path, source: Path, tmp_path: Pat
     dkge_dist.ingest(apart, source)
     dkge_dist.update(apart, settings=NEVER)
     assert_same_bits(vectors_of(store), vectors_of(apart))
-    assert model_of(store).model.metrics == model_of(apart).model.metrics
+    assert model_of(store).model.record.valid == model_of(apart).model.record.valid
 
 
 @pytest.mark.parametrize("trains", [False, True])
@@ -119,7 +119,7 @@ def test_the_first_night_is_trained(tmp_path: Path) -> None:
     assert report["decision"] == "there was no model yet"
     assert (report["train"]["version"], report["version"]) == (2, 2)
     assert set(report["evaluate"]) == {"valid"}
-    assert model_of(tmp_path / "store").model.facts["origin"] == "scratch"
+    assert model_of(tmp_path / "store").model.record["origin"] == "scratch"
     assert dkge_dist.nightly(tmp_path / "store", source, settings=SMALL)["unchanged"]
 
 
@@ -146,7 +146,7 @@ def test_one_night_that_loses_much_is_no_drift_yet(ring: Path, tmp_path: Path) -
     assert (report["drift"]["since"], report["drift"]["due"], drop["triples"]) == (2, None, 60)
     assert drop["percent"] > 3
     assert 0 < drop["low"] < drop["percent"] < drop["high"]
-    assert report["update"]["drift"] == model_of(ring).model.facts["drift"]
+    assert report["update"]["drift"] == model_of(ring).model.record["drift"]
     assert "warning" not in report
 
 
@@ -189,10 +189,10 @@ def test_drift_trains_from_scratch_if_asked_to(ring: Path, tmp_path: Path) -> No
     dkge_dist.nightly(ring, ring_night(tmp_path, 1), settings=words)
     report = dkge_dist.nightly(ring, ring_night(tmp_path, 2))
     assert report["decision"].startswith(DROP)
-    assert report["decision"] == report["drift"]["due"] == model_of(ring).model.facts["why"]
+    assert report["decision"] == report["drift"]["due"] == model_of(ring).model.record["why"]
     assert (report["update"]["version"], report["train"]["version"], report["version"]) == (6, 7, 7)
     comparison = report["train"]["comparison"]
-    assert (comparison["with"], comparison["worse"], comparison["takes_over"]) == (6, [], True)
+    assert (comparison["incumbent"], comparison["worse"], comparison["promoted"]) == (6, [], True)
     assert comparison["validation"]["now"] > comparison["validation"]["before"]
     assert comparison["added"]["triples"] == 40
     assert report["evaluate"]["test"]["version"] == 7
@@ -220,23 +220,23 @@ POOR = ["train.max_epochs=1", "online.retrain_when=every 1 nights"]
 """Trains every night, and badly."""
 
 
-def test_a_training_that_is_worse_does_not_take_over(ring: Path, tmp_path: Path) -> None:
+def test_a_training_that_is_worse_is_not_promoted(ring: Path, tmp_path: Path) -> None:
     report = dkge_dist.nightly(ring, ring_night(tmp_path, 1), settings=[*GENTLE, *POOR])
     comparison = report["train"]["comparison"]
-    assert (comparison["with"], comparison["takes_over"]) == (4, False)
+    assert (comparison["incumbent"], comparison["promoted"]) == (4, False)
     assert comparison["validation"]["high"] < 0
     (worse,) = comparison["worse"]
     assert (report["update"]["version"], report["train"]["version"], report["version"]) == (4, 5, 4)
     assert report["evaluate"]["test"]["version"] == 4
-    why = f"every 1 nights: this is night 1 since the last training; does not take over: {worse}"
+    why = f"every 1 nights: this is night 1 since the last training; is not promoted: {worse}"
     assert report["decision"] == f"{why}; version 4 stays current"
     assert report["warning"] == (
-        f"version 5 was trained from scratch and does not take over from version 4: {worse}; "
+        f"version 5 was trained from scratch and does not replace version 4: {worse}; "
         f"`dkge rollback {ring} 5` makes it current"
     )
     store = Store.open(ring)
     assert [store.manifest(number).current.model for number in range(1, 6)] == [None, 2, 2, 4, 4]
-    assert (model_of(ring).version, model_of(ring, 5).model.facts["why"]) == (4, why)
+    assert (model_of(ring).version, model_of(ring, 5).model.record["why"]) == (4, why)
     assert dkge_dist.evaluate(ring, version="5")["version"] == 5
     assert dkge_dist.evaluate(ring)["version"] == dkge_dist.evaluate(ring, version="n1")["version"] == 4
     dkge_dist.rollback(ring, 5)

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def assert_holds_what_was_published(done: PublishedModel, store: Path) -> None:
-    assert done.report["version"] == done.manifest.version == Store.open(store).versions()[-1]
+    assert done.record.version == done.manifest.version == Store.open(store).versions()[-1]
     vectors = vectors_of(store, done.manifest.version)
     for table, stored in zip(done.tables, (vectors.entities, vectors.relations), strict=True):
         found = table.pull({field: np.arange(table.rows, dtype=ROW) for field in Field})
@@ -35,12 +35,10 @@ def test_of_a_training(store: Path) -> None:
     opened = Store.open(store)
     manifest = opened.find_snapshot("base")
     settings = settings_of_model(opened.find_model().model.settings, None, ["train.max_epochs=1"])
-    request = TrainRequest(
-        manifest, opened.snapshot(manifest), opened.dictionaries(manifest), settings, {"origin": "x"}
-    )
+    request = TrainRequest(manifest, opened.snapshot(manifest), opened.dictionaries(manifest), settings, why="due")
     with trained(opened, LocalRuntime(), request, Monitor()) as done:
         assert_holds_what_was_published(done, store)
-    assert done.manifest.model.facts["origin"] == "x"
+    assert done.manifest.model.record.why == "due"
 
 
 def updated_by_a_night(store: Path, folder: Path) -> AbstractContextManager[PublishedModel]:
@@ -61,5 +59,5 @@ def test_of_an_update_whose_deltas_were_folded(store: Path, tmp_path: Path, monk
     """The manifest is the one that is current."""
     monkeypatch.setattr("dkge_dist.store.models.COMPACT_FROM_ROWS", 0)
     with updated_by_a_night(store, tmp_path) as done:
-        assert done.manifest.model.facts == {"origin": "compact"}
+        assert done.manifest.model.record.origin == "compact"
         assert_holds_what_was_published(done, store)

@@ -11,7 +11,8 @@ import pytest
 import dkge_dist
 from dkge_dist.evaluation.comparison import RankedTriples
 from dkge_dist.graph.diff import Diff
-from dkge_dist.jobs.takeover import Rival, compare
+from dkge_dist.jobs.takeover import Incumbent, compare
+from dkge_dist.records import Comparison, Fidelity
 from dkge_dist.store.store import Store
 from tests.jobs.building import RING, ring_night, write_night
 from tests.models import model_of
@@ -25,27 +26,29 @@ def ranked(values: np.ndarray) -> RankedTriples:
     return RankedTriples(np.arange(len(values), dtype=np.uint64), values.astype(np.float32), 100)
 
 
-def fidelity(added: float, deleted: float, triples: int = 50, error: float = 0.01) -> dict[str, Any]:
+def fidelity(added: float, deleted: float, triples: int = 50, error: float = 0.01) -> Fidelity:
     def group(mrr: float, count: int) -> dict[str, Any]:
         return {"triples": count, "of": 2 * count, "vectors": {"mrr": mrr, "mrr_error": error}}
 
-    return {
-        "added_existing": group(added, triples),
-        "added_emerging": {"triples": 0, "of": 0, "vectors": {}},
-        "deleted": group(deleted, triples),
-    }
+    return Fidelity.model_validate(
+        {
+            "added_existing": group(added, triples),
+            "added_emerging": {"triples": 0, "of": 0, "vectors": {}},
+            "deleted": group(deleted, triples),
+        }
+    )
 
 
 LEARNT = fidelity(0.9, 0.1)
 
 
-def compared(now: np.ndarray, learnt: dict[str, Any] | None = None, night: Diff | None = None) -> dict[str, Any]:
-    return compare(Rival(4, ranked(KNOWN), LEARNT, night), ranked(now), learnt)
+def compared(now: np.ndarray, learnt: Fidelity | None = None, night: Diff | None = None) -> Comparison:
+    return compare(Incumbent(4, ranked(KNOWN), LEARNT, night), ranked(now), learnt)
 
 
-def test_what_is_as_good_takes_over() -> None:
+def test_what_is_as_good_is_promoted() -> None:
     found = compared(KNOWN, LEARNT, Diff.none())
-    assert (found["with"], found["worse"], found["takes_over"]) == (4, [], True)
+    assert (found["incumbent"], found["worse"], found["promoted"]) == (4, [], True)
     assert found["validation"] == {
         "before": pytest.approx(KNOWN.mean()), "now": pytest.approx(KNOWN.mean()), "low": 0, "high": 0, "triples": 100
     }  # fmt: skip
@@ -53,13 +56,13 @@ def test_what_is_as_good_takes_over() -> None:
     assert found["deleted"]["low"] == pytest.approx(-2.576 * 2**0.5 * 0.01)
 
 
-def test_a_loss_that_may_be_noise_takes_over() -> None:
+def test_a_loss_that_may_be_noise_is_promoted() -> None:
     found = compared(KNOWN * np.tile([0.6, 1.3], 50), fidelity(0.87, 0.13), Diff.none())
     assert found["validation"]["now"] < found["validation"]["before"]
-    assert (found["worse"], found["takes_over"]) == ([], True)
+    assert (found["worse"], found["promoted"]) == ([], True)
 
 
-def test_what_is_better_takes_over() -> None:
+def test_what_is_better_is_promoted() -> None:
     assert compared(1.1 * KNOWN, fidelity(1.0, 0.0), Diff.none())["worse"] == []
 
 
@@ -73,12 +76,12 @@ def test_what_is_better_takes_over() -> None:
     ],
 )
 @pytest.mark.parametrize("at_night", [True, False])
-def test_what_is_worse_takes_over_only_by_day(
-    now: np.ndarray, learnt: dict[str, Any], worse: list[str], at_night: bool
+def test_what_is_worse_is_promoted_only_by_day(
+    now: np.ndarray, learnt: Fidelity, worse: list[str], at_night: bool
 ) -> None:
     found = compared(now, learnt, Diff.none() if at_night else None)
     assert [reason.partition(" 0.")[0] for reason in found["worse"]] == worse
-    assert found["takes_over"] is not at_night
+    assert found["promoted"] is not at_night
 
 
 def test_reasons_have_figures() -> None:
@@ -86,21 +89,21 @@ def test_reasons_have_figures() -> None:
     assert reason == "MRR of added triples 0.8000 against 0.9000 (99%: -0.1364 to -0.0636, 50 triples)"
 
 
-def test_what_cannot_be_told_takes_over() -> None:
+def test_too_few_triples_is_promoted() -> None:
     few = fidelity(0.1, 0.9, triples=20)
     assert compared(0.5 * KNOWN[:20], few, Diff.none())["worse"] == []
-    nothing = compare(Rival(4, None, None, Diff.none()), ranked(KNOWN), few)
+    nothing = compare(Incumbent(4, None, None, Diff.none()), ranked(KNOWN), few)
     assert nothing == {
-        "with": 4, "validation": None, "added": None, "deleted": None, "worse": [], "takes_over": True
+        "incumbent": 4, "validation": None, "added": None, "deleted": None, "worse": [], "promoted": True
     }  # fmt: skip
-    assert compare(Rival(4, ranked(KNOWN), LEARNT, Diff.none()), None, None)["takes_over"]
+    assert compare(Incumbent(4, ranked(KNOWN), LEARNT, Diff.none()), None, None)["promoted"]
 
 
-def test_a_rival_knows_its_last_night(drifted: Path) -> None:
+def test_a_incumbent_knows_its_last_night(drifted: Path) -> None:
     store = Store.open(drifted)
-    rival = Rival.of(store, store.find_model())
-    assert (rival.version, rival.fidelity) == (6, model_of(drifted, 6).model.facts["fidelity"])
-    assert rival.ranked is not None and rival.ranked.hashes.shape == (60,)
+    incumbent = Incumbent.of(store, store.find_model())
+    assert (incumbent.version, incumbent.fidelity) == (6, model_of(drifted, 6).model.record["fidelity"])
+    assert incumbent.ranked is not None and incumbent.ranked.hashes.shape == (60,)
 
 
 def test_a_training_that_is_worse_is_current_and_says_how_to_go_back(ring: Path, tmp_path: Path) -> None:
@@ -108,7 +111,7 @@ def test_a_training_that_is_worse_is_current_and_says_how_to_go_back(ring: Path,
     report = dkge_dist.train(ring, settings=[*RING, "train.max_epochs=1"])
     (worse,) = report["comparison"]["worse"]
     assert (report["version"], model_of(ring).version) == (3, 3)
-    assert report["comparison"]["takes_over"]
+    assert report["comparison"]["promoted"]
     assert report["warning"] == (
         f"version 3 is measurably worse than version 2: {worse}; `dkge rollback {ring} 2` goes back"
     )

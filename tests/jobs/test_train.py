@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from dkge_dist.learn.progress import StoppedError
+from dkge_dist.records import Quality
 from dkge_dist.store.store import Store
 from dkge_dist.surfaces import api
 from dkge_dist.types import TRAINED, DkgeError, Split, UsageError
@@ -55,7 +56,7 @@ def test_a_model_becomes_a_version_also_after_a_stop_and_another_night(graph: Pa
     assert manifest.model.evidence == evidence, "the very same part, by its checksum"
     assert (manifest.model.snapshot, manifest.current.snapshot) == (1, 3)
     assert [line["epoch"] for line in history_of(graph)] == [1, 2, 3]
-    assert manifest.model.metrics == again["valid"]
+    assert manifest.model.record.valid == again["valid"]
     assert_sound(graph)
 
 
@@ -63,7 +64,7 @@ def test_without_validation_evidence_is_fitted_on_train_and_the_report_says_so(t
     api.ingest(tmp_path / "store", write_tsv(tmp_path / "base.tsv", movies(100)))
     report = api.train(tmp_path / "store", settings=SMALL)
     assert (report["evidence_fitted_on"], report["valid"]) == ("train", {})
-    assert model_of(tmp_path / "store").model.facts["evidence_fitted_on"] == "train"
+    assert model_of(tmp_path / "store").model.record["evidence_fitted_on"] == "train"
 
 
 def test_without_evidence_none_is_kept(graph: Path) -> None:
@@ -72,7 +73,7 @@ def test_without_evidence_none_is_kept(graph: Path) -> None:
     assert "evidence_fitted_on" not in report
     found = api.evaluate(graph)
     assert found["evidence"] is False
-    assert {name: found["vectors"][name] for name in report["valid"]} == {name: found[name] for name in report["valid"]}
+    assert all(found["vectors"][name] == found[name] for name in Quality.METRICS)
     with pytest.raises(UsageError, match="learnt without"):
         api.answer(graph, "title1", "actor", why=True)
 
@@ -89,7 +90,7 @@ def test_the_report_tells_what_was_learnt(graph: Path) -> None:
     heard: list[tuple[float, str]] = []
     report = api.train(graph, settings=[*SMALL, "threads=1"], progress=lambda *said: heard.append(said))
     assert (report["origin"], report["preset"], report["threads"], report["device"]) == ("scratch", "default", 1, "cpu")
-    assert report["best_valid"] == report["valid"]["hits@10"] == model_of(graph).model.metrics["hits@10"]
+    assert report["best_valid"] == report["valid"]["hits@10"] == model_of(graph).model.record.valid["hits@10"]
     assert report["triples_per_second"] > 0
     snapshot = Store.open(graph).snapshot(Store.open(graph).find_snapshot("first"))
     assert report["entities"] == snapshot.alive_entities.shape[0]
@@ -168,7 +169,7 @@ def test_splits_are_where_a_training_finds_them(graph: Path) -> None:
     counts = [store.snapshot(manifest).count(split) for split in Split]
     assert counts == [84, 8, 8]
     report = api.train(graph, settings=[*SMALL, "train.max_epochs=1"])
-    assert set(report["valid"]) == {"mr", "mrr", "hits@1", "hits@3", "hits@10"}
+    assert set(report["valid"]) == {*Quality.METRICS, "mrr_error", "triples"}
 
 
 def test_a_refresh_goes_on_from_the_current_model(graph: Path) -> None:

@@ -20,6 +20,7 @@ from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.scores import FARTHEST_SHARE, LEARNT_SHARE, Evidence
 from dkge_dist.graph.labels import Labels
 from dkge_dist.jobs.graphs import training_graph
+from dkge_dist.records import Quality
 from dkge_dist.runtime import LocalRuntime
 from dkge_dist.settings import settings_of_model
 from dkge_dist.store.models import load_arrays, publish_model
@@ -260,8 +261,8 @@ def test_validation_of_an_update_is_that_of_training(store: Path, tmp_path: Path
         valid = valid.take(~fitting_half(valid, (opened.names[0].digests, opened.names[1].digests)))
     with open_embedding(opened, LocalRuntime()) as embedding:
         ranks = rank(embedding, valid, opened.snapshot.triples(Split.TRAIN), evidence)
-    assert report["valid"] == pytest.approx(metrics(ranks.both))
-    assert report["valid"] == model_of(store).model.metrics
+    assert {name: report["valid"][name] for name in Quality.METRICS} == pytest.approx(metrics(ranks.both))
+    assert report["valid"] == model_of(store).model.record.valid
 
 
 def test_evidence_leaves_above_what_vectors_know_after_the_night(
@@ -331,7 +332,7 @@ def test_many_deltas_are_folded_into_a_version_of_the_same_content(
     monkeypatch.setattr("dkge_dist.store.models.COMPACT_FROM_ROWS", 0)
     report = dkge_dist.update(store)
     compact, before = report["version"], report["version"] - 1
-    assert model_of(store, compact).model.facts == {"origin": "compact"}
+    assert model_of(store, compact).model.record.origin == "compact"
     assert model_of(store, before).model.entities["joint"].deltas
     assert not model_of(store, compact).model.entities["joint"].deltas
     assert_same_bits(vectors_of(store, before), vectors_of(store, compact))

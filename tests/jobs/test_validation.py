@@ -30,7 +30,7 @@ def test_a_version_keeps_the_rank_of_every_validation_triple(
     before, now = (load_ranked(store, model_of(path, version).model.validation) for version in (2, 4))
     assert before is not None and now is not None
     for version, found in ((2, before), (4, now)):
-        assert found.reciprocal.mean() == pytest.approx(model_of(path, version).model.metrics["mrr"])
+        assert found.reciprocal.mean() == pytest.approx(model_of(path, version).model.record.valid["mrr"])
         assert np.all(np.diff(found.hashes.astype(float)) > 0)
         assert found.max_candidates == 100_000
     count = before.hashes.shape[0]
@@ -48,6 +48,6 @@ def test_two_trainings_are_measured_on_the_same_triples_whatever_their_seed(stor
 
 def test_without_validation_there_is_nothing_to_keep(tmp_path: Path) -> None:
     path = trained_store(tmp_path, valid=0)
-    assert (model_of(path).model.metrics, model_of(path).model.validation) == ({}, None)
+    assert (model_of(path).model.record.valid, model_of(path).model.validation) == ({}, None)
     ingest_night(tmp_path / "n1.changes", path, ADDED, [])
     assert dkge_dist.update(path)["drift"] == {"since": 2, "mrr_drop": None, "added_mrr": None}

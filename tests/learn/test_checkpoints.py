@@ -307,5 +307,5 @@ def test_a_training_that_was_killed_while_it_saved_ends_where_an_undisturbed_one
         opened = Store.open(store)
         learnt = load_vectors(opened, opened.find_model().model)
         tables.append({**learnt.dense, **{f"e-{k}": v for k, v in learnt.entities.items()}, **learnt.relations})
-        assert opened.find_model().model.metrics == report["valid"]
+        assert opened.find_model().model.record.valid == report["valid"]
     assert all(tables[0][key].tobytes() == tables[1][key].tobytes() for key in tables[0])

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from dkge_dist.records import Quality, TrainingRecord
 from dkge_dist.store.manifest import ModelEntry, ModelManifest
 from dkge_dist.store.models import ModelMetadata, publish_model, save_model, save_small
 from dkge_dist.store.store import Store
@@ -17,7 +18,8 @@ from tests.models import ModelVectors
 
 DIM, BLOCK = 3, 16
 HISTORY = [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.25, "hits@10": 0.1}]
-ABOUT = ModelMetadata({"seed": 7}, {"hits@10": 0.1}, {"preset": "default", "epochs": 2, "device": "cpu"}, HISTORY)
+RECORD = TrainingRecord(valid=Quality(hits_at_10=0.1), preset="default", epochs=2, device="cpu")
+ABOUT = ModelMetadata({"seed": 7}, RECORD, HISTORY)
 
 
 def some_weights(store: Store, seed: int = 0) -> ModelVectors:

@@ -82,10 +82,10 @@ def store(tmp_path: Path) -> Path:
         next_day()
 
     take(write_tsv(tmp_path / "base.tsv", movies(60)))
-    for number, takes_over in ((1, True), (3, True), (3, False)):
-        if number == 3 and takes_over:
+    for number, promoted in ((1, True), (3, True), (3, False)):
+        if number == 3 and promoted:
             take(write_changes(tmp_path / "night.changes", movies(4, first=60)))
-        publish_model(made, saved(made, some_weights(made), number), 1.0, takes_over=takes_over)
+        publish_model(made, saved(made, some_weights(made), number), 1.0, promoted=promoted)
         next_day()
     return path
 

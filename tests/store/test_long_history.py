@@ -15,6 +15,7 @@ import pytest
 from dkge_dist.ask.model import open_model
 from dkge_dist.jobs.drift import decide
 from dkge_dist.kernels.jit import set_threads, threads
+from dkge_dist.records import NightRecord, TrainingRecord
 from dkge_dist.settings import OnlineSettings
 from dkge_dist.store.history import clear, trained_by_nights
 from dkge_dist.store.ingest import FOLD_AFTER_NIGHTS
@@ -39,7 +40,7 @@ def night(store: Path, number: int) -> None:
     with opened.storage.staging() as staging:
         names = opened.dictionaries(head(store))
         rows = (len(names[0]), len(names[1]))
-        about = replace(ABOUT, facts={"origin": "online", "drift": None})
+        about = replace(ABOUT, record=NightRecord())
         entry = save_update(staging, parent, snapshot, rows, ({}, {}), about)
         publish_model(opened, entry.model_copy(update={"updates": 0}), 0.1, parent.version)
 
@@ -186,8 +187,8 @@ def test_a_hint_that_cannot_be_written_is_no_failure(model: Path) -> None:
 
 def test_trainings_of_nights_are_found_without_looking_at_the_versions_between(model: Path) -> None:
     store = Store.open(model)
-    why = replace(ABOUT, facts={"origin": "scratch", "why": "due"})
-    first = publish_model(store, saved(store, some_weights(store), about=why), 1.0, takes_over=False)
+    why = replace(ABOUT, record=TrainingRecord(why="due"))
+    first = publish_model(store, saved(store, some_weights(store), about=why), 1.0, promoted=False)
     for _ in range(10):
         api.rollback(model, 2)
     second = publish_model(store, saved(store, some_weights(store), about=why), 1.0)

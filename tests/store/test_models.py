@@ -38,11 +38,7 @@ def test_what_is_published_is_loaded(graph: Path) -> None:
     assert (found.current.snapshot, found.current.model) == (1, 2)
     assert_equal(load_vectors(again, found.model), weights)
     assert load_history(again, found.model) == HISTORY
-    assert (found.model.settings, found.model.metrics, found.model.facts) == (
-        ABOUT.settings,
-        ABOUT.metrics,
-        ABOUT.facts,
-    )
+    assert (found.model.settings, found.model.record) == (ABOUT.settings, ABOUT.record)
     assert everything(graph, "first") == set(movies(60))
     assert list((graph / "staging").iterdir()) == []
     assert_sound(graph)
@@ -58,7 +54,7 @@ def test_log_shows_models_among_snapshots(model: Path) -> None:
     ]  # fmt: skip
     assert versions[1]["metrics"] == {"hits@10": 0.1}
     assert (versions[1]["epochs"], versions[1]["device"], versions[1]["seconds"]) == (2, "cpu", 1.5)
-    json.dumps(versions)
+    json.dumps(versions, default=dict)
 
 
 def test_an_ingest_after_training_keeps_the_current_model(model: Path) -> None:
@@ -124,7 +120,7 @@ def test_two_trainings_of_one_snapshot_are_two_versions(graph: Path) -> None:
 def test_a_model_that_does_not_take_over_is_kept_and_can_be_asked_for(model: Path) -> None:
     store = Store.open(model)
     weights = some_weights(store, 5)
-    kept_back = publish_model(store, saved(store, weights), 1.0, takes_over=False)
+    kept_back = publish_model(store, saved(store, weights), 1.0, promoted=False)
     night(model, 1)
     again = Store.open(model)
     assert (kept_back.version, kept_back.current.model, head(model).current.model) == (3, 2, 2)
@@ -139,7 +135,7 @@ def test_a_model_that_does_not_take_over_is_kept_and_can_be_asked_for(model: Pat
 
 def test_a_model_that_did_not_take_over_can_be_made_current(model: Path) -> None:
     store = Store.open(model)
-    publish_model(store, saved(store, some_weights(store, 5)), 1.0, takes_over=False)
+    publish_model(store, saved(store, some_weights(store, 5)), 1.0, promoted=False)
     assert api.rollback(model, 3)["model"] == 3
     assert Store.open(model).find_model().version == 3
     assert api.rollback(model, 2)["model"] == 2
@@ -184,7 +180,7 @@ def test_an_update_keeps_the_ranks_of_the_training_that_was_cleared_away(graph: 
 def test_an_update_is_refused_if_the_training_it_is_compared_with_was_cleared_away(model: Path) -> None:
     """One that did not take over: nothing else holds its ranks."""
     store = Store.open(model)
-    kept_back = publish_model(store, saved(store, some_weights(store, 5)), 1.0, takes_over=False)
+    kept_back = publish_model(store, saved(store, some_weights(store, 5)), 1.0, promoted=False)
     entry = store.model_manifest(2).model
     baseline = BaselineEntry(version=kept_back.version, validation=kept_back.model.dense)
     updated = entry.model_copy(update={"parent": 2, "baseline": baseline})

@@ -21,6 +21,7 @@ import pytest
 from dkge_dist.graph.diff import EMPTY_CONTENT, Change, Diff, content_after
 from dkge_dist.graph.holdout import HeldOut
 from dkge_dist.graph.sources.detect import open_source
+from dkge_dist.records import NightRecord, TrainingRecord
 from dkge_dist.store.check import check
 from dkge_dist.store.history import clear, rollback
 from dkge_dist.store.ingest import IngestOptions, ingest
@@ -80,11 +81,7 @@ class Oracle:
         self.held_out[found.version] = splits[Split.VALID] | splits[Split.TEST]
 
     def _read_model(self, store: Store, model: ModelManifest) -> None:
-        told = model
-        while "sums" not in told.model.facts:
-            assert told.model.parent is not None
-            told = store.manifest(told.model.parent)  # type: ignore[assignment]
-        assert sums_of(store, model.model) == told.model.facts["sums"], "a mixed model"
+        assert sums_of(store, model.model) == model.model.settings["sums"], "a mixed model"
 
     def read_all(self, store: Store) -> None:
         """Nobody is at work: every version that was published is there, and all of it that is not cleared away."""
@@ -100,7 +97,8 @@ class Oracle:
             if isinstance(manifest, SnapshotManifest) and not store.is_cleared(manifest.version):
                 self._read_snapshot(store, manifest)
         self._check_held_out(manifests)
-        work = [m.model.facts["work"] for m in manifests if isinstance(m, ModelManifest) and "work" in m.model.facts]
+        models = [manifest.model for manifest in manifests if isinstance(manifest, ModelManifest)]
+        work = [model.settings["work"] for model in models if model.record.origin != "compact"]
         assert len(work) == len(set(work)), "a model was published twice"
 
     def _check_held_out(self, manifests: list[Manifest]) -> None:
@@ -184,15 +182,14 @@ class Commands:
         kinds = [{f: fill.normal(size=(count, DIM)).astype("f4") for f in Field} for count in rows]
         with store.storage.staging() as staging:
             entities = {f: save_table(staging, values, BLOCK) for f, values in kinds[0].items()}
-            facts = {"work": work}
             entry = save_model(
                 staging,
                 head.current.snapshot,
                 (entities, save_small(staging, kinds[1])),
                 {"w": fill.normal(size=DIM).astype("f4")},
-                ModelMetadata({}, {}, facts, []),
+                ModelMetadata({"work": work}, TrainingRecord(), []),
             )
-            entry = entry.model_copy(update={"facts": {**facts, "sums": sums_of(store, entry)}})
+            entry = entry.model_copy(update={"settings": {"work": work, "sums": sums_of(store, entry)}})
             self.oracle.was_published(publish_model(store, entry, 0.1))
 
     def update(self, store: Store) -> None:
@@ -207,10 +204,9 @@ class Commands:
             changed = np.sort(fill.choice(rows[0], min(3, rows[0]), replace=False)).astype(ROW)
             values = fill.normal(size=(len(changed), DIM)).astype("f4")
             written = {Field.JOINT: [save_delta(staging, changed, values)]}
-            facts = {"work": work}
-            about = ModelMetadata({}, {}, facts, [])
+            about = ModelMetadata({"work": work}, NightRecord(), [])
             entry = save_update(staging, parent, head.current.snapshot, (rows[0], rows[1]), (written, {}), about)
-            entry = entry.model_copy(update={"facts": {**facts, "sums": sums_of(store, entry)}})
+            entry = entry.model_copy(update={"settings": {"work": work, "sums": sums_of(store, entry)}})
             self.oracle.was_published(publish_model(store, entry, 0.1, parent.version))
 
     def compact(self, store: Store) -> None:

@@ -18,6 +18,7 @@ from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteReques
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
+from dkge_dist.records import NightRecord
 from dkge_dist.store.manifest import ModelManifest
 from dkge_dist.store.models import ModelMetadata, publish_model, save_update
 from dkge_dist.store.storage import StoreError
@@ -47,7 +48,7 @@ def update(path: Path, seed: int = 1) -> ModelManifest:
             values = rng.normal(size=(2, len(rows), DIM)).astype(np.float32)
             fields = zip((Field.KNOWLEDGE, Field.JOINT), values, strict=True)
             deltas.append({field: [save_delta(staging, rows, some)] for field, some in fields})
-        about = ModelMetadata({}, {}, {"origin": "online"}, [])
+        about = ModelMetadata({}, NightRecord(), [])
         entry = save_update(staging, parent, snapshot.version, counts, (deltas[0], deltas[1]), about)  # type: ignore[arg-type]
         return publish_model(store, entry, 1.0, parent.version)
 

@@ -11,7 +11,7 @@ import shutil
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -264,7 +264,7 @@ def mentioned(report: dict[str, Any]) -> set[str]:
     return {*told, replaced["title"], replaced["old"], replaced["new"], *answers, *report["predicted"]["fact"]}
 
 
-def cost(trained: dict[str, Any], base: dict[str, Any], nights: list[dict[str, Any]]) -> dict[str, float]:
+def cost(trained: Mapping[str, Any], base: Mapping[str, Any], nights: list[dict[str, Any]]) -> dict[str, float]:
     """Seconds of learning alone, and in all with reading, measuring and writing.
 
     From scratch at the median speed of all epochs, because the first one may have had to compile; of nights the median.

@@ -8,9 +8,9 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from dkge_dist.jobs.report import ProgressCallback
@@ -19,7 +19,10 @@ UNLIMITED = 1 << 30
 """Columns of a console that never wraps or cuts a cell: a pipe has no width, and a terminal wraps long lines itself."""
 
 
-def emit(report: dict[str, Any], as_json: bool, show: Callable[[dict[str, Any]], None]) -> None:
+Shown = TypeVar("Shown", bound=Mapping[str, Any])
+
+
+def emit(report: Shown, as_json: bool, show: Callable[[Shown], None]) -> None:
     """Print a report for machines, or let `show` print it for people. Both are told warnings and notices on stderr."""
     if as_json:
         print_json(report)
@@ -30,9 +33,9 @@ def emit(report: dict[str, Any], as_json: bool, show: Callable[[dict[str, Any]],
             print(f"dkge: {told}", file=sys.stderr)
 
 
-def print_json(value: dict[str, Any]) -> None:
+def print_json(value: Mapping[str, Any]) -> None:
     """One line. Labels stay readable where the encoding of stdout has their characters."""
-    print(json.dumps(value, ensure_ascii=sys.stdout.encoding.lower() not in ("utf-8", "utf8")))
+    print(json.dumps(value, default=dict, ensure_ascii=sys.stdout.encoding.lower() not in ("utf-8", "utf8")))
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

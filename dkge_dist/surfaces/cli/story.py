@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from textwrap import fill
 from typing import Any
 
@@ -27,7 +27,7 @@ def _fact(triple: Iterable[str], names: dict[str, str]) -> str:
     return " — ".join(names.get(label, label) for label in triple)
 
 
-def begin(base: dict[str, Any], example: Iterable[str], names: dict[str, str]) -> str:
+def begin(base: Mapping[str, Any], example: Iterable[str], names: dict[str, str]) -> str:
     """What the graph is, before it is learnt."""
     return (
         f"A movie graph, made up for this demo: {base['entities']:,} titles and people, "
@@ -36,7 +36,7 @@ def begin(base: dict[str, Any], example: Iterable[str], names: dict[str, str]) -
     )
 
 
-def learnt(trained: dict[str, Any], evaluated: dict[str, Any]) -> str:
+def learnt(trained: Mapping[str, Any], evaluated: dict[str, Any]) -> str:
     """How well the first model guesses."""
     return _paragraph(
         f"Learnt in {trained['total_seconds']:.0f} s. The model now answers questions that the graph leaves open. "
@@ -58,7 +58,7 @@ def after_nights() -> str:
     )
 
 
-def arrived(report: dict[str, Any]) -> str:
+def arrived(report: Mapping[str, Any]) -> str:
     """A title that the last night brought."""
     found, names = report["arrived"], report["names"]
     person = names[found["person"]]
@@ -76,7 +76,7 @@ def arrived(report: dict[str, Any]) -> str:
     )
 
 
-def replaced(report: dict[str, Any]) -> str:
+def replaced(report: Mapping[str, Any]) -> str:
     """An answer that a night replaced, before and after it."""
     found, names = report["replaced"], report["names"]
     role, title, old, new = found["role"], *(names[found[key]] for key in ("title", "old", "new"))
@@ -93,12 +93,12 @@ def replaced(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _new_above_old(count: dict[str, Any]) -> int:
+def _new_above_old(count: Mapping[str, Any]) -> int:
     found = count.get("with_evidence") or count.get("vectors") or {}
     return round(int(count["triples"]) * float(found.get("new_above_old", 0.0)))
 
 
-def predicted(report: dict[str, Any]) -> str:
+def predicted(report: Mapping[str, Any]) -> str:
     """A fact that the model had guessed before a night brought it, and how many such there were."""
     found, names = report["predicted"], report["names"]
     _, relation, tail = found["fact"]
@@ -120,7 +120,7 @@ def predicted(report: dict[str, Any]) -> str:
     )
 
 
-def cost(report: dict[str, Any]) -> str:
+def cost(report: Mapping[str, Any]) -> str:
     """Seconds from scratch and of a night, and what is in the store."""
     found, checked = report["cost"], report["check"]
     times = found["scratch_learning"] / found["night_learning"]
@@ -134,7 +134,7 @@ def cost(report: dict[str, Any]) -> str:
     )
 
 
-def next_steps(report: dict[str, Any]) -> str:
+def next_steps(report: Mapping[str, Any]) -> str:
     """Commands to go on with. A title is asked about by its name, as any entity can be."""
     store, found = f"{report['folder']}/store", report["replaced"]
     asked = f"{shlex.quote(report['names'][found['title']])} {found['role']}"
@@ -150,7 +150,7 @@ def next_steps(report: dict[str, Any]) -> str:
     return "\nNext:\n" + "\n".join(f"{INDENT}{command:{width}}  # {comment}" for command, comment in lines)
 
 
-def page(report: dict[str, Any]) -> str:
+def page(report: Mapping[str, Any]) -> str:
     """Where to look on."""
     return f"\nThe nights as a page, for your browser: {report['page']}"
 

@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from dkge_dist.records import Fidelity, VersionRecord
+
 MAX_LABEL = 4096
 """Characters of a label or a name in a request."""
 DEFAULT_KNOWN = 50
@@ -209,7 +211,7 @@ class VectorResponse(Answered):
 class VersionList(BaseModel):
     """The newest versions, oldest first; `current` is the one that is asked by default."""
 
-    versions: list[dict[str, Any]]
+    versions: list[VersionRecord]
     total: int
     current: int
     aliases: dict[str, int]
@@ -232,12 +234,11 @@ class DiffResponse(Answered):
     counts: dict[str, Any]
 
 
-class FidelityResponse(Answered):
+class FidelityResponse(Fidelity):
     """What a version learnt of its night, as it was measured then, on a sample."""
 
-    model_config = ConfigDict(extra="allow")
-
-    sampled: bool
+    version: int
+    snapshot: str
 
 
 class Health(BaseModel):

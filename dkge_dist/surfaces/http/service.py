@@ -194,7 +194,7 @@ class Service:
         shown = []
         for number in range(max(1, last - limit + 1), last + 1):
             told = describe_version(store, store.manifest(number))
-            shown.append({**told, "snapshot": told["name"], "date": told["created"], "parent": told.get("parent")})
+            shown.append(told.with_(snapshot=told.name, date=told.created, parent=told.parent))
         return schemas.VersionList(
             versions=shown, total=last, current=self.versions.current.number, aliases=store.aliases()
         )
@@ -230,10 +230,10 @@ class Service:
     def fidelity(self, version: str | None) -> schemas.FidelityResponse:
         """What a version learnt of its night, as its update measured it."""
         with self._at(version) as served:
-            found = served.session.opened.model.model.facts.get("fidelity")
-            if not found:
+            found = served.session.opened.model.model.record.fidelity
+            if found is None:
                 raise NotFoundError(f"version {served.number} was not learnt online: there was no night to measure")
-            return schemas.FidelityResponse(**{**found, **_of(served), "sampled": bool(found.get("sampled", True))})
+            return schemas.FidelityResponse(**{**found, **_of(served)})
 
 
 def _of(served: ServedVersion) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from dkge_dist.surfaces.requests.fields import (
     FromSource,
@@ -18,6 +18,9 @@ from dkge_dist.surfaces.requests.fields import (
     as_path,
 )
 from dkge_dist.types import PathLike, Report
+
+if TYPE_CHECKING:
+    from dkge_dist.records import IngestRecord
 
 FORMATS_HELP = "Files (or a pattern such as 'dumps/*.tsv.gz') or a folder; - is a pipe; `apt` with --format debian."
 
@@ -50,7 +53,7 @@ class Synth(Request[Report]):
 
 
 @dataclass(frozen=True)
-class Ingest(FromSource, OnStore, Request[Report]):
+class Ingest(FromSource, OnStore, Request["IngestRecord"]):
     """Read a source into the next snapshot of STORE (made if it does not exist).
 
     On any error the store is as before. In Python the source may also be a table (pandas, polars, pyarrow), an iterable
@@ -66,7 +69,7 @@ class Ingest(FromSource, OnStore, Request[Report]):
     relation: Annotated[str | None, PythonOnly("The relation of edges that have no name.")] = None
     progress: Quietly = None
 
-    def run(self) -> Report:
+    def run(self) -> IngestRecord:
         """Read it."""
         from dkge_dist.graph.sources.detect import open_given
         from dkge_dist.jobs import ingest as job

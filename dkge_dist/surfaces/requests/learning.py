@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from dkge_dist.surfaces.requests.fields import (
     FromSource,
@@ -20,11 +20,14 @@ from dkge_dist.surfaces.requests.fields import (
     as_path,
     version_name,
 )
-from dkge_dist.types import PathLike, Report, UsageError
+from dkge_dist.types import PathLike, UsageError
+
+if TYPE_CHECKING:
+    from dkge_dist.records import NightlyRecord, TrainingRecord, UpdatePlanRecord
 
 
 @dataclass(frozen=True, kw_only=True)
-class Train(OnWorkers, Learning, OnStore, Request[Report]):
+class Train(OnWorkers, Learning, OnStore, Request["TrainingRecord"]):
     """Learn a snapshot from scratch. Ctrl-C leaves a checkpoint; the same command resumes from it.
 
     With `refresh` it goes on from the current model, with all of its vectors and for `online.refresh_epochs` epochs:
@@ -37,7 +40,7 @@ class Train(OnWorkers, Learning, OnStore, Request[Report]):
     fresh: Annotated[bool, Option("Do not resume an interrupted training.")] = False
     tensorboard: Annotated[PathLike | None, Option("Also write metrics for TensorBoard here.")] = None
 
-    def run(self) -> Report:
+    def run(self) -> TrainingRecord:
         """Train and publish."""
         from dkge_dist.jobs import train as job
         from dkge_dist.jobs.announce import Announcer
@@ -52,24 +55,23 @@ class Train(OnWorkers, Learning, OnStore, Request[Report]):
                 raise UsageError(f"preset={self.preset}: a refresh has the settings of its model")
             start = store.find_model()
             chosen = settings_of_model(start.model.settings, self.config_path, self.settings)
-            facts = {"origin": "refresh", "start": start.version}
         else:
             chosen = load_settings(self.config_path, self.settings, self.preset)
-            facts = {"origin": "scratch", "preset": self.preset}
         options = job.TrainOptions(self.fresh, as_path(self.tensorboard))
         with event_log(as_path(self.log_json), "train") as log, shown(self.progress, "train") as callback:
             announcer, monitor = Announcer(chosen, log), LoggingMonitor(callback, self.stop, log)
             name = version_name(self.snapshot)
-            report = job.train(store, runtime, name, chosen, facts, options, monitor, start)
-            announcer.published(store, report["version"], report["snapshot"], headline_of_training(report))
-            return announcer.finished(report)
+            preset = None if self.refresh else self.preset
+            record = job.train(store, runtime, name, chosen, preset, options, monitor, start)
+            announcer.published(store, record["version"], record["snapshot"], headline_of_training(record))
+            return announcer.finished(record)
 
 
 SINCE = Option("Start from the model of this version or date: several nights at once.", ("--since",), "V")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Update(OnShards, Learning, OnStore, Request[Report]):
+class Update(OnShards, Learning, OnStore, Request["UpdatePlanRecord"]):
     """Learn online what changed since the snapshot that the model was learnt from."""
 
     to: Annotated[
@@ -78,7 +80,7 @@ class Update(OnShards, Learning, OnStore, Request[Report]):
     since_version: Annotated[VersionName, SINCE] = None
     plan: Annotated[bool, Option("Show what would be done, and do nothing.")] = False
 
-    def run(self) -> Report:
+    def run(self) -> UpdatePlanRecord:
         """Learn and publish, or only plan it."""
         from dkge_dist.jobs import update as job
         from dkge_dist.jobs.announce import Announcer
@@ -95,15 +97,15 @@ class Update(OnShards, Learning, OnStore, Request[Report]):
         runtime = self.runtime()
         with event_log(as_path(self.log_json), "update") as log, shown(self.progress, "update") as callback:
             announcer = Announcer(chosen, log)
-            report = job.update(store, runtime, parent, to, chosen, LoggingMonitor(callback, self.stop, log))
-            if not report.get("unchanged"):
-                line = headline(report, parent.model.metrics)
-                announcer.published(store, report["version"], report["snapshot"], line)
-            return announcer.finished(report)
+            record = job.update(store, runtime, parent, to, chosen, LoggingMonitor(callback, self.stop, log))
+            if not record.unchanged:
+                line = headline(record, parent.model.record.valid)
+                announcer.published(store, record["version"], record["snapshot"], line)
+            return announcer.finished(record)
 
 
 @dataclass(frozen=True)
-class Nightly(OnWorkers, Learning, FromSource, OnStore, Request[Report]):
+class Nightly(OnWorkers, Learning, FromSource, OnStore, Request["NightlyRecord"]):
     """Ingest, update (and train from scratch, if the drift policy says so) and evaluate. Idempotent.
 
     What was done already is not done again, so a night that failed half-way is simply run again. That the page of
@@ -118,7 +120,7 @@ class Nightly(OnWorkers, Learning, FromSource, OnStore, Request[Report]):
     ] = None
     report: Annotated[PathLike | None, Option("Write a page about the nights here afterwards.", metavar="FILE")] = None
 
-    def run(self) -> Report:
+    def run(self) -> NightlyRecord:
         """One night."""
         from dkge_dist.graph.sources.detect import open_given
         from dkge_dist.jobs import nightly as job
@@ -140,10 +142,10 @@ class Nightly(OnWorkers, Learning, FromSource, OnStore, Request[Report]):
             if self.metrics is not None:
                 write_metrics(Path(self.metrics), night_families(store, night))
             done = announcer.finished(night)
-        return done if self.report is None else {**done, **_write_report(self.store, self.report)}
+        return done if self.report is None else done.with_(**_write_report(self.store, self.report))
 
 
-def _write_report(store: PathLike, out: PathLike) -> Report:
+def _write_report(store: PathLike, out: PathLike) -> dict[str, str]:
     """The page of a night that is published: whatever goes wrong with it, the night stands."""
     from dkge_dist.surfaces.requests.history import NightReport
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dkge_dist.ask.batches import Line
     from dkge_dist.ask.results import Batch, Evaluation
     from dkge_dist.ask.session import Session
+    from dkge_dist.records import FidelityRecord
 
 Triplets = PathLike | Iterable[Sequence[Any]]
 """A file of triples, or a list of them."""
@@ -76,7 +77,7 @@ class Evaluate(OnShards, OfModel, OnStore, Request["Evaluation"]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fidelity(OnShards, OfModel, OnStore, Request[Report]):
+class Fidelity(OnShards, OfModel, OnStore, Request["FidelityRecord"]):
     """What a night learnt: are its added triples believed, its deleted ones not, and the rest as before?"""
 
     since: Annotated[
@@ -85,7 +86,7 @@ class Fidelity(OnShards, OfModel, OnStore, Request[Report]):
     ] = None
     evidence: Annotated[bool, NoEvidence] = True
 
-    def run(self) -> Report:
+    def run(self) -> FidelityRecord:
         """Rank all of its triples, exactly."""
         from dkge_dist.jobs import fidelity as job
 

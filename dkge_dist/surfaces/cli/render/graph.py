@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,12 @@ from dkge_dist.surfaces.cli.render.formats import format_counts, format_label, f
 NAME_COUNTS = ("named_entities", "named_relations", "unnamed_entities", "unnamed_relations")
 
 
-def render_synthesised(report: dict[str, Any], out: Path) -> None:
+def render_synthesised(report: Mapping[str, Any], out: Path) -> None:
     """The sizes of a synthetic graph."""
     print(f"{out}: {format_counts(report)}")
 
 
-def render_ingested(report: dict[str, Any]) -> None:
+def render_ingested(report: Mapping[str, Any]) -> None:
     """The new snapshot and how it differs from its parent."""
     if report["unchanged"]:
         what = "no triple" if any(report[key] for key in NAME_COUNTS) else "nothing"
@@ -37,7 +38,7 @@ def render_ingested(report: dict[str, Any]) -> None:
     print(f"  {report['seconds']:.1f} s, {report['triples_per_second']:,} triples/s")
 
 
-def _render_held_out(report: dict[str, Any]) -> None:
+def _render_held_out(report: Mapping[str, Any]) -> None:
     """What nobody asked for is said."""
     if report["held_out_by_default"] and report["valid"] + report["test"]:
         print(
@@ -48,7 +49,7 @@ def _render_held_out(report: dict[str, Any]) -> None:
         print("  nothing is held out of so small a graph, so nothing can be measured (--valid N --test N: so many)")
 
 
-def _render_misspellings(found: dict[str, Any]) -> None:
+def _render_misspellings(found: Mapping[str, Any]) -> None:
     """A few new labels that look like known ones, and how many more there are."""
     for noun, kind in (("relation", "relations"), ("entity", "entities")):
         for pair in found[kind]:
@@ -60,7 +61,7 @@ def _render_misspellings(found: dict[str, Any]) -> None:
         print(f"  {found['not_compared']:,} new labels were not compared with known ones")
 
 
-def _render_notices(report: dict[str, Any]) -> None:
+def _render_notices(report: Mapping[str, Any]) -> None:
     for verb, said in (("named", "new or changed"), ("unnamed", "taken away")):
         counts = {noun: report[f"{verb}_{noun}"] for noun in ("entities", "relations")}
         if any(counts.values()):
@@ -71,7 +72,7 @@ def _render_notices(report: dict[str, Any]) -> None:
         print(f"  bad lines were set aside in {report['rejects']}")
 
 
-def render_diff(report: dict[str, Any]) -> None:
+def render_diff(report: Mapping[str, Any]) -> None:
     """Sizes of the change between two snapshots, a few of its triples, who is affected, and whose answers changed."""
     print(f"{report['from']} -> {report['to']}")
     for key, value in report.items():
@@ -97,7 +98,7 @@ def _render_affected(noun: str, plural: str, found: list[dict[str, Any]]) -> Non
         print(f"  {format_named(line, noun)}  ({line['changed_triples']:,} changed triples{context})")
 
 
-def _render_changed_answers(report: dict[str, Any]) -> None:
+def _render_changed_answers(report: Mapping[str, Any]) -> None:
     one, other = report["models"]
     sample = f"{report['asked']:,} of " if report["asked"] < report["questions"] else ""
     print(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,7 +13,7 @@ LOG_COLUMNS = ("v", "published (UTC)", "kind", "name", "triples", "affected", "s
 LOG_WIDTH = 100
 
 
-def render_log(report: dict[str, Any]) -> None:
+def render_log(report: Mapping[str, Any]) -> None:
     """The versions of a store, then what they led back to and why. Kept to 100 columns; the JSON has more."""
     versions = report["versions"]
     print_table(LOG_COLUMNS, _fitting([_log_line(version) for version in versions]))
@@ -25,13 +26,13 @@ def render_log(report: dict[str, Any]) -> None:
             print(f"version {version['version']} was trained from scratch: {version['why']}")
 
 
-def render_reported(report: dict[str, Any]) -> None:
+def render_reported(report: Mapping[str, Any]) -> None:
     """Where the page is, and what it is about."""
     nights = sum(not night["is_first"] for night in report["nights"])
     print(f"{report['out']}: {nights:,} nights up to {report['snapshot']!r}, {report['page_bytes']:,} bytes")
 
 
-def _log_line(version: dict[str, Any]) -> list[Any]:
+def _log_line(version: Mapping[str, Any]) -> list[Any]:
     metrics, seconds = version.get("metrics"), version.get("seconds")
     return [
         version["version"],
@@ -69,7 +70,7 @@ def _format_change(more: int | None, less: int | None) -> str:
     return "-" if more is None or less is None else f"+{more:,} -{less:,}"
 
 
-def _format_fidelity(fidelity: dict[str, Any]) -> str:
+def _format_fidelity(fidelity: Mapping[str, Any]) -> str:
     """With evidence where there is some, as answers are given."""
     cells = []
     for group in ("added_existing", "added_emerging", "deleted"):
@@ -78,7 +79,7 @@ def _format_fidelity(fidelity: dict[str, Any]) -> str:
     return " ".join(cells)
 
 
-def render_checked(report: dict[str, Any]) -> None:
+def render_checked(report: Mapping[str, Any]) -> None:
     """Every problem of a store, then the totals."""
     for problem in report["problems"]:
         print(f"version {problem['version']}: {problem['problem']}")
@@ -86,13 +87,13 @@ def render_checked(report: dict[str, Any]) -> None:
     print(f"{state}: {report['versions']} versions, {report['parts']} parts, {report['bytes']:,} bytes")
 
 
-def render_rolled_back(report: dict[str, Any]) -> None:
+def render_rolled_back(report: Mapping[str, Any]) -> None:
     """What is current after a rollback."""
     model = f"model {report['model']}" if report["model"] else "no model"
     print(f"version {report['version']}: snapshot {report['snapshot']!r} and {model} are current again")
 
 
-def render_aliases(report: dict[str, Any]) -> None:
+def render_aliases(report: Mapping[str, Any]) -> None:
     """Every alias and the version that it pins."""
     for name, version in report["aliases"].items():
         print(f"{name}  version {version}")
@@ -100,7 +101,7 @@ def render_aliases(report: dict[str, Any]) -> None:
         print("no aliases")
 
 
-def render_cleared(report: dict[str, Any]) -> None:
+def render_cleared(report: Mapping[str, Any]) -> None:
     """What gc cleared, or would clear."""
     verb = "would free" if report["dry_run"] else "freed"
     cleared = ", ".join(str(number) for number in report["cleared_versions"]) or "none"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from dkge_dist.surfaces.cli.output import print_table
@@ -11,7 +12,7 @@ from dkge_dist.surfaces.cli.render.graph import render_ingested
 GROUPS = ("added_existing", "added_emerging", "deleted", "replaced", "kept_near", "kept_far")
 
 
-def render_trained(report: dict[str, Any]) -> None:
+def render_trained(report: Mapping[str, Any]) -> None:
     """A model learnt from scratch: its size, speed and best validation."""
     resumed = " (resumed)" if report["resumed"] else ""
     print(
@@ -26,7 +27,7 @@ def render_trained(report: dict[str, Any]) -> None:
         print(f"  best validation: {format_metrics(report['valid'])}")
 
 
-def render_update(report: dict[str, Any]) -> None:
+def render_update(report: Mapping[str, Any]) -> None:
     """An online update, done or only planned."""
     if report.get("unchanged"):
         print(f"nothing to do: version {report['version']} was learnt from {report['snapshot']!r}")
@@ -46,7 +47,7 @@ def render_update(report: dict[str, Any]) -> None:
         render_groups(report["fidelity"])
 
 
-def render_night(report: dict[str, Any]) -> None:
+def render_night(report: Mapping[str, Any]) -> None:
     """A night: its snapshot, its decision, and what that led to."""
     render_ingested(report["ingest"])
     print(f"decision: {report['decision']}")
@@ -63,7 +64,7 @@ def render_night(report: dict[str, Any]) -> None:
         print(f"report: {report['report']}")
 
 
-def _format_drift(drift: dict[str, Any]) -> str:
+def _format_drift(drift: Mapping[str, Any]) -> str:
     """What a night found; nothing where that cannot be told."""
     told = []
     if drop := drift["mrr_drop"]:
@@ -103,15 +104,15 @@ def render_evaluation(report: dict[str, Any]) -> None:
         print_table(["head", "relation", "tail", "head rank", "tail rank"], list(ranked))
 
 
-def render_fidelity(report: dict[str, Any]) -> None:
+def render_fidelity(report: Mapping[str, Any]) -> None:
     """What became of the triples of a night, by vectors alone and with evidence."""
     print(f"version {report['version']}: from {report['since']!r} to {report['snapshot']!r}")
     render_groups(report)
 
 
-def render_groups(report: dict[str, Any]) -> None:
+def render_groups(report: Mapping[str, Any]) -> None:
     """The groups of triples of a night as a table; beside those that were there before, what the model then said."""
-    before: dict[str, Any] | None = report.get("before")
+    before: Mapping[str, Any] | None = report.get("before")
     lines = []
     for group in GROUPS:
         found = report[group]
