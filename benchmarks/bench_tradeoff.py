@@ -24,8 +24,8 @@ POINTS = {
     "replay 16": ["online.replay=16"],
     "rate .05": ["online.learning_rate=0.05"],
     "rate .3": ["online.learning_rate=0.3"],
-    "nothing held": ["online.hold_affected=0"],
-    "held five times as much": ["online.hold_affected=1"],
+    "nothing held": ["online.proximal_weight=0"],
+    "held five times as much": ["online.proximal_weight=1"],
     "targets hidden as in training": ["online.hide_targets=null"],
     "relations learn too": ["online.hold_relations=false"],
     "one epoch over affected objects": [

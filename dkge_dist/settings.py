@@ -1,4 +1,8 @@
-"""Settings: defaults, a YAML file, then `key=value` overrides. Unknown keys are refused, the nearest one suggested."""
+"""Settings: defaults, a YAML file, then `key=value` overrides. Unknown keys are refused, the nearest one suggested.
+
+The docstring of a field is its manual: `dkge settings` prints it, and configs/default.yaml is generated from it. What
+is marked `EXPERT` was tuned, and nobody outside should need to change it; it is set by its key as the others are.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,6 @@ import difflib
 import os
 import re
 import reprlib
-import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
@@ -25,40 +28,56 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+EXPERT = "expert"
+"""Marks the settings that files have under `expert:`."""
+
 MAX_FILE_BYTES = 1 << 20
 MAX_SHOWN = 200
 MAX_DEPTH = 2
 MAX_THREADS = 4096
 
 Metric = Literal["mrr", "hits@1", "hits@3", "hits@10"]
+Optimizer = Literal["adagrad", "sgd", "damped_adagrad"]
+Schedule = Literal["linear", "constant"]
 
 
 class ContextSettings(Section):
     """What a context is. These belong to the model version: an update refuses to change them."""
 
-    cap: Annotated[int, Field(ge=1, le=4096, description="vertices of a context besides the object")] = 35
-    hops: Annotated[int, Field(ge=1, le=4, description="radius of entity contexts")] = 1
-    path_length: Annotated[int, Field(ge=1, le=4, description="longest relation path in relation contexts")] = 2
+    cap: Annotated[int, Field(ge=1, le=4096)] = 35
+    """Vertices of a context besides the object itself. Over the cap a consistent sample is kept, nearer hops first."""
+    hops: Annotated[int, Field(ge=1, le=4)] = 1
+    """Radius of entity contexts in hops. Published: 1."""
+    path_length: Annotated[int, Field(ge=1, le=4)] = 2
+    """Longest relation path in relation contexts. Published: 2."""
 
 
 class ModelSettings(Section):
     """The shape of the model. It belongs to the model version."""
 
-    dim: Annotated[int, Field(ge=1, le=4096, description="dimension of the vectors")] = 128
-    entity_layers: Annotated[int, Field(ge=1, le=3, description="layers of the entities' graph convolution")] = 1
-    relation_layers: Annotated[int, Field(ge=1, le=3, description="layers of the relations' graph convolution")] = 1
+    dim: Annotated[int, Field(ge=1, le=4096)] = 128
+    """Dimension of the vectors; published: 100. An update cannot change this group, `context` or `evidence`."""
+    entity_layers: Annotated[int, Field(ge=1, le=3)] = 1
+    """Layers of the graph convolution of entities. Published: 1."""
+    relation_layers: Annotated[int, Field(ge=1, le=3)] = 1
+    """Layers of the graph convolution of relations. Published: 1."""
 
 
 class EvidenceSettings(Section):
     """What the graph itself says for an answer. They belong to the model version. `evidence=false` turns it off."""
 
-    enabled: Annotated[bool, Field(description="learn with evidence, rank and answer by it")] = True
-    max_candidates: Annotated[int, Field(ge=8, le=1_000_000, description="of a question that may have evidence")] = 8000
-    max_neighbours: Annotated[int, Field(ge=1, le=4096, description="of an entity that walks go to, a sample")] = 64
-    offset: Annotated[
-        float,
-        Field(ge=0, le=100, description="logit that a certain link gives a positive at first, and less to the end"),
-    ] = 10.0
+    enabled: bool = True
+    """Learn with what the train graph itself says for an answer, and rank and answer by it. `evidence=false` for
+    short."""
+    max_candidates: Annotated[int, Field(ge=8, le=1_000_000)] = 8000
+    """Candidates of one question that may have evidence: a quarter each by links, shared neighbours, similar answers
+    and paths."""
+    max_neighbours: Annotated[int, EXPERT, Field(ge=1, le=4096)] = 64
+    """Neighbours of an entity that walks go to. Of a hub a consistent sample, so that it costs no more than others."""
+    offset: Annotated[float, EXPERT, Field(ge=0, le=100)] = 10.0
+    """Logit that a positive is given at first where a certain link explains it: vectors then look for what the graph
+    does not say. It falls with the logarithm of the link's confidence, and to nothing by the end of a training, so that
+    vectors know every triple. 0: they learn as if there were no evidence. Updates need none."""
 
 
 BATCHES_AN_EPOCH = 50
@@ -74,50 +93,60 @@ RATE_EXPONENT = 0.5
 class TrainSettings(Section):
     """Learning from scratch. The defaults learn best and fastest; the `paper` preset is the published method."""
 
-    batch_size: Annotated[
-        int | None,
-        Field(ge=1, le=10_000_000, description="positives; null: by the size of the graph, the learning rate with it"),
-    ] = None
-    sampler: Annotated[
-        Literal["shared", "bernoulli"],
-        Field(description="negatives shared by a batch and scored on both sides, or one Bernoulli negative a triple"),
-    ] = "shared"
-    negatives: Annotated[int, Field(ge=1, le=1_000_000, description="shared negatives of a batch")] = 1024
-    own_negative: Annotated[
-        bool, Field(description="the question's own entity competes too, if its relation has no self loops")
-    ] = True
-    logq_correction: Annotated[
-        bool, Field(description="a shared negative weighs as many entities as it stands for")
-    ] = True
+    batch_size: Annotated[int | None, Field(ge=1, le=10_000_000)] = None
+    """Positives of a batch. null: a 50th of the train triples, between 1,000 and 4,000; the learning rate of rows is
+    then that of a batch of 1,000, and grows with the square root of the batch. With a number here, both are taken as
+    they are."""
+    sampler: Literal["shared", "bernoulli"] = "shared"
+    """shared: negatives serve the whole batch, on both sides. bernoulli: one a positive, as published (with loss:
+    margin)."""
+    negatives: Annotated[int, Field(ge=1, le=1_000_000)] = 1024
+    """Negatives of a batch, for the shared sampler: half of them uniform, half as often as they stand in train: of a
+    batch that is twice as large, ends of its own triples, which are encoded anyway."""
+    own_negative: Annotated[bool, EXPERT] = True
+    """The question's own entity is always a negative too, if its relation joins no entity to itself; online too."""
+    logq_correction: Annotated[bool, EXPERT] = True
+    """A shared negative counts for as many entities as it was drawn from: the softmax then estimates the one over all
+    entities."""
     loss: Literal["softmax", "self_adversarial", "margin"] = "softmax"
+    """softmax, self_adversarial (both with sampler: shared), or margin (with sampler: bernoulli)."""
     margin: Annotated[float, Field(ge=0, le=1e6)] = 0.0
-    optimizer: Annotated[
-        Literal["adagrad", "sgd", "damped_adagrad"],
-        Field(description="row-wise Adagrad, plain descent, or Adagrad that moves little what is well where it is"),
-    ] = "adagrad"
+    """Handicap of the positive in the softmax; γ of the other losses."""
+    optimizer: Optimizer = "adagrad"
+    """adagrad (one sum a row), sgd, or damped_adagrad, which at first moves little what fits already."""
     learning_rate: Annotated[float, Field(gt=0, le=1e6)] = 0.07
-    dense_learning_rate: Annotated[
-        float | None, Field(gt=0, le=1e6, description="of W, u and gates; null: as for rows")
-    ] = 0.01
-    schedule: Annotated[Literal["linear", "constant"], Field(description="of the learning rate, over max_epochs")] = (
-        "linear"
-    )
-    products: Annotated[
-        Literal["auto", "float32", "bfloat16"],
-        Field(description="precision of products with W in a step; auto: bfloat16 where the processor has it"),
-    ] = "auto"
-    init_scale: Annotated[float, Field(gt=0, le=1e3, description="start values, as a share of published ones")] = 0.2
-    hide_targets: Annotated[
-        float, Field(ge=0, le=1, description="share of triples left out of the contexts they are learnt with")
-    ] = 0.8
+    """Of rows of the tables."""
+    dense_learning_rate: Annotated[float | None, EXPERT, Field(gt=0, le=1e6)] = 0.01
+    """Of W, u and the gates; null means as for rows."""
+    schedule: Annotated[Schedule, EXPERT] = "linear"
+    """Of the learning rate. linear: down to nothing over max_epochs; or constant."""
+    products: Annotated[Literal["auto", "float32", "bfloat16"], EXPERT] = "auto"
+    """Precision of the products of context vectors with W in a step: float32, bfloat16 (twice as fast, 8 significant
+    bits), or auto: bfloat16 where the processor has instructions for it. What is ranked and published is computed in
+    float32 in any case."""
+    init_scale: Annotated[float, EXPERT, Field(gt=0, le=1e3)] = 0.2
+    """Initial vectors, as a share of the published U(-6/√d, 6/√d). Smaller ones generalise better and take more
+    epochs."""
+    hide_targets: Annotated[float, EXPERT, Field(ge=0, le=1)] = 0.8
+    """Share of the triples of a batch that are left out of the contexts they are learnt with. With 1 an entity that has
+    one triple never learns with the context that it is asked with."""
     max_epochs: Annotated[int, Field(ge=1, le=10_000_000)] = 20
-    max_seconds: Annotated[float, Field(ge=0, description="0 means no limit")] = 0.0
-    eval_every: Annotated[int, Field(ge=1, description="epochs between validations")] = 20
-    early_stopping_metric: Annotated[Metric, Field(description="which validation metric has to get better")] = "hits@10"
-    patience: Annotated[int, Field(ge=0, description="validations without a better one to stop after; 0: never")] = 5
-    valid_triples: Annotated[int, Field(ge=1, description="validation triples to rank, sampled once")] = 3000
-    valid_candidates: Annotated[int, Field(ge=1, description="entities they compete with, sampled once")] = 100_000
-    checkpoint_seconds: Annotated[float, Field(ge=0, description="between checkpoints")] = 300.0
+    """The end of training; the learning rate is planned for it."""
+    max_seconds: Annotated[float, Field(ge=0)] = 0.0
+    """Seconds to train at most; 0 means no limit. With a limit, schedules end with it."""
+    eval_every: Annotated[int, Field(ge=1)] = 20
+    """Epochs between validations, of which the best is kept. The default validates at the end: while the offset of
+    evidence fades out, vectors rank held-out triples no better for a while, but learn many more train triples."""
+    early_stopping_metric: Metric = "hits@10"
+    """Early stopping: the validation metric that has to get better: mrr, hits@1, hits@3 or hits@10."""
+    patience: Annotated[int, Field(ge=0)] = 5
+    """Early stopping: validations without a better one to stop after; 0 means never."""
+    valid_triples: Annotated[int, EXPERT, Field(ge=1)] = 3000
+    """Validation triples to rank: a sample drawn once."""
+    valid_candidates: Annotated[int, EXPERT, Field(ge=1)] = 100_000
+    """Entities that they compete with: a sample drawn once."""
+    checkpoint_seconds: Annotated[float, Field(ge=0)] = 300.0
+    """Seconds between checkpoints."""
 
     @model_validator(mode="after")
     def _fits(self) -> TrainSettings:
@@ -179,80 +208,81 @@ def _checked_policy(text: str) -> str:
 class OnlineSettings(Section):
     """Learning what a night changed."""
 
-    affected_by: Annotated[
-        Literal["context", "endpoints"],
-        Field(description="affected: objects whose context changed; `endpoints` adds all ends of changed triples"),
-    ] = "endpoints"
-    hold_relations: Annotated[
-        bool, Field(description="relations that existed keep their vectors; only their contexts change")
-    ] = True
-    epochs_over: Annotated[
-        Literal["changed", "affected"],
-        Field(description="added and deleted triples with some of their surroundings, or all of affected objects"),
-    ] = "changed"
-    replay: Annotated[
-        float, Field(ge=0, le=1000, description="triples of the surroundings beside each changed one in a batch")
-    ] = 5.0
-    elsewhere: Annotated[
-        float, Field(ge=0, le=1000, description="triples of the whole graph beside each changed one in a batch")
-    ] = 2.0
-    negatives: Annotated[
-        int | None,
-        Field(ge=1, le=1_000_000, description="of a batch, and as many again of what learns; null: as in training"),
-    ] = 256
-    hide_targets: Annotated[
-        float | None,
-        Field(ge=0, le=1, description="the share of triples that do not show in contexts; null: as in training"),
-    ] = 0.25
-    hold_affected: Annotated[
-        float, Field(ge=0, le=1000, description="how strongly affected entities are drawn back to where they were")
-    ] = 0.2
+    affected_by: Literal["context", "endpoints"] = "endpoints"
+    """context: affected are only objects whose context changed, as published. endpoints: also the end points of changed
+    triples."""
+    hold_relations: Annotated[bool, EXPERT] = True
+    """Relations that existed are not trained: a few triples more are no reason to move all others of a relation."""
+    epochs_over: Annotated[Literal["changed", "affected"], EXPERT] = "changed"
+    """changed: an epoch passes over all added and deleted triples, with some of their surroundings. affected: over all
+    triples of affected objects, as published, until validation stops getting better."""
+    replay: Annotated[float, EXPERT, Field(ge=0, le=1000)] = 5.0
+    """Triples of the surroundings beside each changed one in a batch, drawn anew, so that they stay where they are. In
+    a night of which an epoch has `narrow_after` batches, three fifths of it while the surroundings are retained."""
+    global_replay: Annotated[float, EXPERT, Field(ge=0, le=1000)] = 2.0
+    """Triples of the whole graph beside each changed one: what learns this night is a wrong answer to their questions.
+    Without them, emerging entities rank above the answers of others, and more so every night."""
+    negatives: Annotated[int | None, EXPERT, Field(ge=1, le=1_000_000)] = 256
+    """Shared negatives of a batch, and as many again of entities that learn this night: other questions hardly meet
+    them otherwise. null means as in training."""
+    hide_targets: Annotated[float | None, EXPERT, Field(ge=0, le=1)] = 0.25
+    """Share of the triples of a batch that are left out of the contexts of their ends; null means as in training. It is
+    smaller than there because a fact of tonight will be asked with a context that shows it."""
+    proximal_weight: Annotated[float, EXPERT, Field(ge=0, le=1000)] = 0.2
+    """How strongly affected entities are drawn back to where they were (a penalty of half of it times the squared
+    distance). One that has more than three triples for each that changed is drawn back more, in proportion; a deleted
+    one counts thrice. More keeps more of what was known, and forgets less of what was deleted."""
     batch_size: Annotated[int, Field(ge=1, le=10_000_000)] = 1000
-    optimizer: Annotated[
-        Literal["adagrad", "sgd", "damped_adagrad"],
-        Field(description="damped: what is well where it is moves little at first"),
-    ] = "damped_adagrad"
+    """Positives of a batch, changed ones and their surroundings."""
+    optimizer: Annotated[Optimizer, EXPERT] = "damped_adagrad"
+    """adagrad, sgd, or damped_adagrad: as adagrad, but a vector that fits already moves little at first."""
     learning_rate: Annotated[float, Field(gt=0, le=1e6)] = 0.15
-    schedule: Annotated[Literal["linear", "constant"], Field(description="of the learning rate, over max_epochs")] = (
-        "linear"
-    )
+    """At first; see `online.schedule`."""
+    schedule: Annotated[Schedule, EXPERT] = "linear"
+    """Of the learning rate. linear: down to nothing over max_epochs; or constant."""
     max_epochs: Annotated[int, Field(ge=0, le=10_000_000)] = 20
-    narrow_after: Annotated[
-        int,
-        Field(
-            ge=0,
-            description="batches (two epochs at least) over all that changed; then, as long as the surroundings are "
-            "unhurt, only over what is not learnt; 0: never",
-        ),
-    ] = 64
-    refit_evidence: Annotated[
-        float,
-        Field(
-            ge=0,
-            description="share of the train triples that changed since the weights of evidence were fitted from which "
-            "a night fits them anew; 0: never",
-        ),
-    ] = 0.1
-    refresh_epochs: Annotated[
-        int, Field(ge=1, le=10_000_000, description="of a refresh, which goes over the whole graph")
-    ] = 4
-    refresh_learning_rate: Annotated[float, Field(gt=0, le=1e6)] = 0.1
-    max_seconds: Annotated[float, Field(ge=0, description="0 means no limit")] = 0.0
-    max_triples_per_object: Annotated[int, Field(ge=0, description="triples an object brings; 0 means all")] = 30
-    early_stopping_metric: Annotated[Metric, Field(description="which validation metric has to get better")] = "mrr"
-    patience: Annotated[int, Field(ge=0, description="epochs without a better one to stop after; 0: never")] = 3
-    valid_triples: Annotated[int, Field(ge=1, description="validation triples to rank, sampled once")] = 1000
-    valid_candidates: Annotated[int, Field(ge=1, description="entities they compete with, sampled once")] = 5000
-    retrain_when: Annotated[
-        str,
-        AfterValidator(_checked_policy),
-        Field(
-            description="never, mrr_drop > 3%, added_mrr < 0.7, every 30 nights, joined by `or`: when a training is due"
-        ),
-    ] = "mrr_drop > 3% or added_mrr < 0.7"
-    on_drift: Annotated[
-        Literal["warn", "train"], Field(description="a training that mrr_drop or added_mrr asks for: say so, or do it")
-    ] = "warn"
+    """Over what changed, all of them are learnt, without validation. Over affected objects, validation may stop
+    earlier; one epoch is not validated."""
+    narrow_after: Annotated[int, EXPERT, Field(ge=0)] = 64
+    """Over what changed: so many batches, an epoch at least, pass over all of it. Then progress is measured every four
+    epochs: as long as the surroundings of the change are retained, batches only pass over added triples that are not
+    learnt yet (something is nearer than an end of theirs) and deleted ones that still score well. 0: always over all of
+    it."""
+    refit_evidence: Annotated[float, EXPERT, Field(ge=0)] = 0.1
+    """The weights of evidence are fitted anew on the night by which this share of the train triples changed since they
+    were fitted: they suit the graph that they were fitted on. Takes a second, half a minute with millions of entities.
+    0: never."""
+    refresh_epochs: Annotated[int, Field(ge=1, le=10_000_000)] = 4
+    """Epochs of a refresh (`dkge train --refresh`), which goes over the whole graph from where the model is, with all
+    vectors and weights free. Nights hold relations and all that did not change, and what these would need to follow
+    adds up."""
+    refresh_learning_rate: Annotated[float, EXPERT, Field(gt=0, le=1e6)] = 0.1
+    """The learning rate of a refresh."""
+    max_seconds: Annotated[float, Field(ge=0)] = 0.0
+    """Seconds to learn at most; 0 means no limit."""
+    max_triples_per_object: Annotated[int, Field(ge=0)] = 30
+    """Triples that one object brings, sampled where it has more; 0 means all. Added triples are always learnt."""
+    early_stopping_metric: Annotated[Metric, EXPERT] = "mrr"
+    """Early stopping over affected objects: the validation metric that has to get better."""
+    patience: Annotated[int, EXPERT, Field(ge=0)] = 3
+    """Early stopping over affected objects: epochs without a better one to stop after; 0 means never."""
+    valid_triples: Annotated[int, EXPERT, Field(ge=1)] = 1000
+    """Validation triples while learning over affected objects: a sample drawn once, so that the cost does not follow
+    the graph."""
+    valid_candidates: Annotated[int, EXPERT, Field(ge=1)] = 5000
+    """Entities that they compete with: a sample drawn once. Fidelity in the report of every update is measured against
+    as many candidates."""
+    retrain_when: Annotated[str, AfterValidator(_checked_policy)] = "mrr_drop > 3% or added_mrr < 0.7"
+    """When training from scratch is due: never, or one or more of these, joined by `or`.
+      mrr_drop > 3%     validation MRR fell by more since the last training, on validation triples that both versions
+                        know, and its 99% interval excludes zero
+      added_mrr < 0.7   the MRR of the triples that a night added is lower, by the upper end of its 99% interval
+      every 30 nights   so many passed since the last training
+    The first two count when two nights in succession found them. Fewer than 30 triples are too few to decide."""
+    on_drift: Literal["warn", "train"] = "warn"
+    """What `dkge nightly` does when one of the first two holds: warn (say so, with the command to run), or train.
+    `every 30 nights` always trains. A model trained at night is promoted unless it is measurably worse than the one
+    learnt online."""
 
     @property
     def retrain_policy(self) -> RetrainPolicy:
@@ -275,17 +305,17 @@ class Settings(Section):
     train: TrainSettings = TrainSettings()
     online: OnlineSettings = OnlineSettings()
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 7
-    threads: Annotated[
-        int, Field(ge=0, description="threads of the kernels; 0 means all cores"), AfterValidator(_possible_threads)
-    ] = 0
-    device: Annotated[
-        str, Field(pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$", description="auto: a GPU where there is one")
-    ] = "auto"
-    on_publish: Annotated[
-        str | None,
-        Field(min_length=1, description="a command or URL that is told of every new model; no part of a version"),
-    ] = None
-    on_publish_seconds: Annotated[float, Field(gt=0, le=86400, description="that it may take")] = 30.0
+    """Of everything random, and of the sampled contexts."""
+    threads: Annotated[int, Field(ge=0), AfterValidator(_possible_threads)] = 0
+    """Threads of the compiled kernels; 0 means all cores."""
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:[0-9]+)?)$")] = "auto"
+    """auto (a GPU where there is one), cpu, cuda or cuda:1."""
+    on_publish: Annotated[str | None, Field(min_length=1)] = None
+    """A command or an http(s) URL that is told of every model that `train`, `update` and `nightly` publish: JSON with
+    version, snapshot and headline, on stdin or by POST. A failure is reported and undoes nothing. It belongs to this
+    machine: no version keeps it, so give it every time, best in a file."""
+    on_publish_seconds: Annotated[float, Field(gt=0, le=86400)] = 30.0
+    """Seconds that it may take."""
 
     def of_the_model(self) -> dict[str, Any]:
         """What a version keeps: not what is run on the machine that learns it."""
@@ -320,7 +350,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "online.affected_by": "context",
         "online.hold_relations": False,
         "online.hide_targets": None,
-        "online.hold_affected": 0.0,
+        "online.proximal_weight": 0.0,
         "online.negatives": None,
         "online.epochs_over": "affected",
         "online.batch_size": 500,
@@ -342,7 +372,7 @@ def load_settings(path: Path | None = None, overrides: SettingsGiven = (), prese
 
 def settings_of_model(stored: dict[str, Any], path: Path | None = None, overrides: SettingsGiven = ()) -> Settings:
     """The settings that a model was learnt with, then the file, then the words; what belongs to it may not change."""
-    learnt_with = dict(_current_name(key, value) for key, value in _flat(stored))
+    learnt_with = dict(_flat(stored))
     given = _given(path, overrides)
     for key, value in given.items():
         if key.partition(".")[0] in OF_THE_MODEL and value != learnt_with.get(key):
@@ -361,10 +391,9 @@ def _given(path: Path | None, overrides: SettingsGiven) -> dict[str, Any]:
     values: dict[str, Any] = {}
     if path is not None:
         for key, value in _flat(_read_yaml(path)):
-            key, value = _renamed(key, value, str(path))
-            values[key] = value
+            values[full_name(key, str(path))] = value
     if isinstance(overrides, Mapping):
-        return values | dict(_renamed(key, value, "settings") for key, value in _flat(dict(overrides)))
+        return values | {full_name(key, "settings"): value for key, value in _flat(dict(overrides))}
     for word in [overrides] if isinstance(overrides, str) else overrides:
         key, equals, text = word.partition("=")
         if not equals:
@@ -373,8 +402,7 @@ def _given(path: Path | None, overrides: SettingsGiven) -> dict[str, Any]:
             value = yaml.safe_load(text)
         except (yaml.YAMLError, RecursionError, ValueError):
             raise UsageError(f"setting {key}={_short(text)}: not a YAML value") from None
-        key, value = _renamed(key, value, "command line")
-        values[key] = value
+        values[full_name(key, "command line")] = value
     return values
 
 
@@ -423,6 +451,7 @@ def _short(value: Any) -> str:
 def _flat(values: dict[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Every value by its dotted name. A group whose settings are all commented out (null in YAML) holds none."""
     groups = {key.rpartition(".")[0] for key in known_keys()}
+    groups |= {EXPERT, *(f"{EXPERT}.{group}" for group in groups)}
     for name, value in values.items():
         key = f"{prefix}{str(name)[:MAX_SHOWN]}"
         if isinstance(value, dict) and prefix.count(".") >= MAX_DEPTH:
@@ -444,34 +473,16 @@ def _nested(values: dict[str, Any]) -> dict[str, Any]:
     return nested
 
 
-RENAMED: dict[str, tuple[str, dict[Any, Any]]] = {
-    "train.correct_sampling": ("train.logq_correction", {}),
-    "online.literal": ("online.affected_by", {True: "context", False: "endpoints"}),
-}
-"""Settings of the release before, by their old names: the new name, and what old values are called now."""
-
-
 SHORT = {"evidence": "evidence.enabled"}
 """Short names of settings."""
 
 
-def _current_name(key: str, value: Any) -> tuple[str, Any]:
-    """A setting under the name that it has now."""
-    if key not in RENAMED:
-        return key, value
-    name, values = RENAMED[key]
-    return name, values.get(value, value)
-
-
-def _renamed(key: str, value: Any, where: str) -> tuple[str, Any]:
-    """A known setting under the name that it has now; an old name is still read, with a warning."""
+def full_name(key: str, where: str) -> str:
+    """A setting by its own name: files may have it under `expert:`, and some have a short name."""
+    key = key.removeprefix(f"{EXPERT}.")
     key = SHORT.get(key, key)
-    name, value = _current_name(key, value)
-    if name != key:
-        # A FutureWarning is one that Python shows to users by default.
-        warnings.warn(f"{where}: the setting {key!r} is called {name!r} now", FutureWarning, stacklevel=2)
-    _refuse_unknown(name, where)
-    return name, value
+    _refuse_unknown(key, where)
+    return key
 
 
 def _refuse_unknown(key: str, where: str) -> None:

@@ -16,8 +16,8 @@ from dkge_dist.settings import (
     Settings,
     known_keys,
     load_settings,
-    settings_of_model,
 )
+from dkge_dist.surfaces.requests.settings import all_settings, to_yaml
 from dkge_dist.types import UsageError
 
 ROOT = Path(__file__).parent.parent
@@ -41,20 +41,33 @@ def test_defaults() -> None:
     assert (settings.context.cap, settings.context.hops, settings.context.path_length) == (35, 1, 2)
 
 
-def test_the_commented_file_says_what_the_defaults_are() -> None:
-    path = ROOT / "configs" / "default.yaml"
-    assert load_settings(path) == Settings()
-    content = yaml.safe_load(path.read_text())
-    keys = {f"{group}.{key}" for group, value in content.items() if isinstance(value, dict) for key in value}
-    keys |= {key for key, value in content.items() if not isinstance(value, dict)}
-    assert keys == set(known_keys())
+@pytest.mark.parametrize("preset", PRESETS)
+def test_files_are_generated_from_the_settings(preset: str) -> None:
+    path = ROOT / "configs" / f"{preset}.yaml"
+    assert path.read_text() == to_yaml(preset), f"dkge settings --yaml --preset {preset} > configs/{preset}.yaml"
+    assert load_settings(path) == load_settings(preset=preset)
 
 
-def test_the_file_of_the_paper_says_what_its_preset_changes() -> None:
-    path = ROOT / "configs" / "paper.yaml"
-    assert load_settings(path) == load_settings(preset="paper")
-    content = yaml.safe_load(path.read_text())
-    assert {f"{group}.{key}" for group, value in content.items() for key in value} == set(PRESETS["paper"])
+def test_every_setting_is_explained_and_stands_in_the_file_once() -> None:
+    settings = list(all_settings())
+    assert [one.key for one in settings] == list(known_keys())
+    assert all(one.explanation.endswith((".", "it.")) for one in settings)
+    content = yaml.safe_load(to_yaml())
+    experts = content.pop("expert")
+    for one in settings:
+        part = experts if one.expert else content
+        *groups, name = one.key.split(".")
+        for group in groups:
+            part = part[group]
+        assert part.pop(name) == one.default
+
+
+def test_experts_settings_are_read_with_and_without_their_part(tmp_path: Path) -> None:
+    expected = load_settings(None, ["online.replay=3"])
+    assert load_settings(None, ["expert.online.replay=3"]) == expected
+    assert load_settings(written(tmp_path, "expert:\n  online:\n    replay: 3\n  train:\n")) == expected
+    assert load_settings(None, {"expert": {"online": {"replay": 3}}}) == expected
+    assert "no setting 'online.replays'; did you mean 'online.replay'" in refusal(None, "expert.online.replays=3")
 
 
 def test_a_file_goes_over_defaults_and_words_over_the_file(tmp_path: Path) -> None:
@@ -272,31 +285,6 @@ def test_values_of_a_training_that_cannot_be(word: str) -> None:
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_file_that_comes_with_the_program_loads(path: Path) -> None:
     load_settings(path)
-
-
-@pytest.mark.parametrize(
-    ("old", "key", "value"),
-    [
-        ("train.correct_sampling=false", "train.logq_correction", False),
-        ("online.literal=true", "online.affected_by", "context"),
-        ("online.literal=false", "online.affected_by", "endpoints"),
-    ],
-)
-def test_an_old_name_of_a_setting_is_read_with_a_warning(old: str, key: str, value: object) -> None:
-    with pytest.warns(FutureWarning, match=f"is called '{key}' now"):
-        settings = load_settings(overrides=[old])
-    section, name = key.split(".")
-    assert getattr(getattr(settings, section), name) == value
-
-
-def test_settings_of_an_older_model_have_their_new_names() -> None:
-    stored = Settings().model_dump(mode="json")
-    stored["train"]["correct_sampling"] = not stored["train"].pop("logq_correction")
-    stored["online"].pop("affected_by")
-    stored["online"]["literal"] = True
-    settings = settings_of_model(stored)
-    assert not settings.train.logq_correction
-    assert settings.online.affected_by == "context"
 
 
 @pytest.mark.parametrize(

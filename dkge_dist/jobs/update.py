@@ -346,7 +346,7 @@ def _learn(night: Night, tables: Tables, model: Dkge, evidence: Evidence | None,
     entity_contexts = EntityContexts(graph.topology, graph.digests[0], graph.sampling)
     entity_contexts.keep(plan.entities.refreshed)
     relation_contexts = RelationContexts(graph.paths, graph.digests[1], graph.sampling)
-    hold = plan.hold(online.hold_affected, graph.topology)
+    hold = plan.hold(online.proximal_weight, graph.topology)
     entities = OnlineObjects(model.entity, tables.entities, entity_contexts, graph.topology, plan.entities, hold)
     relations = OnlineObjects(model.relation, tables.relations, relation_contexts, graph.topology, plan.relations)
     negatives = NegativeSampling.of(

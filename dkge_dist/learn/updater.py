@@ -80,7 +80,7 @@ class Updater:
         self.step = Step(entities, relations, loss, communicator)
         size = settings.batch_size
         self.by_change = settings.epochs_over == "changed"
-        self.changed = ChangedOrder.of(plan, size, settings.replay, settings.elsewhere)
+        self.changed = ChangedOrder.of(plan, size, settings.replay, settings.global_replay)
         is_large = 0 < settings.narrow_after <= self.changed.batches
         self.spared = self.changed.sparing(SPARING) if is_large else self.changed
         self.order: BatchOrder = self.spared if self.by_change else ShuffledOrder(plan.triples.count, size)

@@ -19,7 +19,7 @@ from tests.graphs import lines, listing, movies, write_changes, write_tsv
 
 COMMANDS = (
     "synth", "ingest", "log", "diff", "check", "train", "update", "nightly", "rollback", "alias", "gc", "evaluate",
-    "answer", "score", "similar", "evidence", "export", "serve", "demo",
+    "answer", "score", "similar", "evidence", "export", "settings", "serve", "demo",
 )  # fmt: skip
 
 

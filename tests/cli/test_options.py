@@ -34,13 +34,13 @@ SHARED = (
 
 
 def test_every_command_takes_json() -> None:
-    assert len(COMMANDS) == 21
+    assert len(COMMANDS) == 22
     assert all(parameters["as_json"].opts == ["--json"] for parameters in COMMANDS.values())
 
 
-def test_every_command_but_synth_and_demo_takes_a_store_first() -> None:
+def test_commands_take_a_store_first() -> None:
     first = {name: next(iter(parameters)) for name, parameters in COMMANDS.items()}
-    assert {name for name, parameter in first.items() if parameter != "store"} == {"synth", "demo"}
+    assert {name for name, parameter in first.items() if parameter != "store"} == {"synth", "settings", "demo"}
 
 
 @pytest.mark.parametrize("shared", SHARED)

@@ -37,7 +37,7 @@ def ring(entities: int = 80) -> list[str]:
 
 
 RING = ["model.dim=16", "train.max_epochs=40", "train.batch_size=200", "train.negatives=32", "evidence=false"]
-SPOILT = ["online.learning_rate=3", "online.max_epochs=5", "online.hold_affected=0", "online.replay=4",
+SPOILT = ["online.learning_rate=3", "online.max_epochs=5", "online.proximal_weight=0", "online.replay=4",
           "online.narrow_after=0", "online.optimizer=adagrad"]  # fmt: skip
 """An update that forgets what was learnt before."""
 GENTLE = ["online.learning_rate=0.001", "online.max_epochs=1"]

@@ -170,7 +170,7 @@ def test_every_epoch_passes_over_all_that_changed(tmp_path: Path, monkeypatch: p
     """Added triples are learnt and deleted ones denied, those with an end or a relation that is gone left out."""
     store, night = changed_store(tmp_path)
     words = ["online.max_epochs=3", "online.batch_size=20", "online.replay=0.5", "online.narrow_after=0"]
-    words.append("online.elsewhere=0")
+    words.append("online.global_replay=0")
     report, heard = learnt_positions(store, words, monkeypatch)
     entities, relations = rows_of(store)
     added, deleted = ({(entities[h], relations[r], entities[t]) for h, r, t in some} for some in night[1:])

@@ -122,7 +122,7 @@ def updater(
 ) -> tuple[Updater, Tables]:
     """An updater with softmax loss, and its tables. Unless asked otherwise, it always passes over all that changed, and
     nowhere else."""
-    settings = load_settings(None, ["online.batch_size=20", "online.narrow_after=0", "online.elsewhere=0", *words])
+    settings = load_settings(None, ["online.batch_size=20", "online.narrow_after=0", "online.global_replay=0", *words])
     model = Dkge(DIM, 1, 1, 3).requires_grad_(False)
     tables = tables_of(night, model)
     graph, plan = night.graph, night.plan

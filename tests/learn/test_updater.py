@@ -56,7 +56,7 @@ def same(one: Tables, other: Tables) -> bool:
 def test_only_the_write_set_is_written(night: Night, form: str) -> None:
     """All other rows keep their bits."""
     assert night.plan.deleted.count and night.plan.added.shape[0]
-    update, tables = updater(night, ["online.max_epochs=2", "online.elsewhere=2", f"online.epochs_over={form}"])
+    update, tables = updater(night, ["online.max_epochs=2", "online.global_replay=2", f"online.epochs_over={form}"])
     before = values_of(tables)
     done = update.run(0.2)
     assert done.epochs == 2

@@ -19,12 +19,13 @@ from typing import Annotated, Any, get_args, get_type_hints
 import typer
 
 from dkge_dist.surfaces.cli.output import emit, progress_bar, stop_requested
-from dkge_dist.surfaces.cli.render import graph, history, model, questions
+from dkge_dist.surfaces.cli.render import graph, history, model, questions, settings
 from dkge_dist.surfaces.http.options import Serve
 from dkge_dist.surfaces.requests import graphs as ask_graphs
 from dkge_dist.surfaces.requests import history as ask_history
 from dkge_dist.surfaces.requests import learning as ask_learning
 from dkge_dist.surfaces.requests import questions as ask_questions
+from dkge_dist.surfaces.requests import settings as ask_settings
 from dkge_dist.surfaces.requests.fields import Option, Request
 
 Report = dict[str, Any]
@@ -87,6 +88,7 @@ COMMANDS = {
     "similar": Command(ask_questions.Similar, questions.render_similar, batch="entities"),
     "evidence": Command(ask_questions.EvidenceTable, questions.render_evidence),
     "export": Command(ask_questions.Export, questions.render_exported, ("out",)),
+    "settings": Command(ask_settings.ExplainSettings, settings.render_settings),
     "serve": Command(Serve, _nothing),
 }
 """In this order in `dkge --help`."""
