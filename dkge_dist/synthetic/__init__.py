@@ -4,24 +4,14 @@
     for night in graph.nights(): ...           # night.added, night.deleted, graph.triples
     write_synth(PRESETS["imdb-13"], Path("movies"))
 
-`spec` says what to make; `world` has the hidden traits, `casting` draws triples from them, `nights` draws changes;
-`evolving` puts these together, `names` names everybody for people, and `files` writes all of it.
+`world` has the hidden traits, `casting` draws triples from them, `nights` draws changes, `names` makes readable names;
+`evolving` says what to make, puts these together and writes files.
 """
 
-from dkge_dist.synthetic.evolving import EvolvingGraph, Night
-from dkge_dist.synthetic.files import write_synth
-from dkge_dist.synthetic.spec import PRESETS, SynthSpec
+from dkge_dist.synthetic.evolving import PRESETS, EvolvingGraph, Night, SynthSpec, write_synth
 from dkge_dist.synthetic.world import EPISODE, MOVIE, PERSON, RELATIONS, SERIES
 
 __all__ = [
-    "EPISODE",
-    "MOVIE",
-    "PERSON",
-    "PRESETS",
-    "RELATIONS",
-    "SERIES",
-    "EvolvingGraph",
-    "Night",
-    "SynthSpec",
+    "EPISODE", "MOVIE", "PERSON", "PRESETS", "RELATIONS", "SERIES", "EvolvingGraph", "Night", "SynthSpec",
     "write_synth",
-]
+]  # fmt: skip

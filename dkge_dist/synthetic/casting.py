@@ -1,13 +1,16 @@
-"""Credits of people in titles. In: a `World`. Out: triples as packed keys, drawn from its traits.
+"""Credits of people in titles. In: a `World`. Out: triples, drawn from its traits.
 
-The base graph and every night draw by the same rules, so that a night looks like the graph it changes.
+The base graph and every night draw by the same rules, so that a night looks like the graph it changes. Sets of triples
+are ascending arrays of *keys*, one int64 a triple.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from dkge_dist.synthetic.keys import collect, contains, count_before, distinct, pack, union, unpack
+from dkge_dist.kernels.sets import among, distinct
 from dkge_dist.synthetic.world import (
     EPISODE,
     KNOWN_FOR,
@@ -19,7 +22,13 @@ from dkge_dist.synthetic.world import (
     World,
     draw_weighted,
 )
-from dkge_dist.types import Array
+from dkge_dist.types import ROW, Array, Triples
+
+_RELATION_BITS = 4
+_ENTITY_BITS = 28
+_ENTITY_MASK = (1 << _ENTITY_BITS) - 1
+_BATCH = 1 << 21  # draws at a time, so that memory follows the graph and not the number of draws
+_MAX_ROUNDS = 200
 
 STARDOM = 5  # how unequal the people of a pool are; 1 would be equal chances
 REGULAR = 0.7  # of all credits go to the regular holder of a seat
@@ -33,6 +42,54 @@ _SEATS = np.array([role.seats for role in ROLES])
 _PROFESSION = np.array([PROFESSIONS.index(role.profession) for role in ROLES])
 _UNDERSTUDY = np.array([PROFESSIONS.index(role.understudy) for role in ROLES])
 _ARCHIVE = np.array([RELATIONS.index("archive_footage"), RELATIONS.index("archive_sound")])
+
+
+def pack(head: Array, relation: Array | int, tail: Array) -> Array:
+    """One int64 a triple, which sorts by (head, tail, relation)."""
+    ends = head.astype(np.int64) << _ENTITY_BITS | tail.astype(np.int64)
+    return np.asarray(ends << _RELATION_BITS | relation)
+
+
+def unpack(keys: Array) -> Triples:
+    """The triples of packed keys."""
+    head = keys >> (_ENTITY_BITS + _RELATION_BITS)
+    tail = keys >> _RELATION_BITS & _ENTITY_MASK
+    relation = keys & ((1 << _RELATION_BITS) - 1)
+    return Triples(head.astype(ROW), relation.astype(ROW), tail.astype(ROW))
+
+
+def questions(keys: Array) -> Array:
+    """The question (head, relation, ?) that each key answers: the key without its tail."""
+    return np.asarray(keys & ~np.int64(_ENTITY_MASK << _RELATION_BITS))
+
+
+def count_before(groups: Array) -> Array:
+    """For each element, the number of equal ones before it."""
+    order = np.argsort(groups, kind="stable")
+    ordered = groups[order]
+    is_first = np.ones(groups.size, np.bool_)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    position = np.arange(groups.size)
+    before = np.empty(groups.size, np.int64)
+    before[order] = position - np.maximum.accumulate(np.where(is_first, position, 0))
+    return before
+
+
+def collect(rng: np.random.Generator, count: int, draw: Callable[[int], Array], taken: Array) -> Array:
+    """Exactly `count` distinct keys from `draw`, none of them among the sorted `taken`; sorted.
+
+    `draw(n)` makes about n keys, duplicates among them. A surplus is thinned at random, so that no key is favoured.
+    """
+    found = np.empty(0, np.int64)
+    for _ in range(_MAX_ROUNDS):
+        missing = count - found.size
+        if missing <= 0:
+            break
+        fresh = distinct(draw(min(missing + missing // 4 + 16, _BATCH)))
+        found = distinct(found, fresh[~among(taken, fresh)])
+    if found.size < count:
+        raise ValueError(f"only {found.size} of {count} distinct triples could be drawn: the graph is too small")
+    return np.sort(rng.choice(found, count, replace=False))
 
 
 def _hash01(values: Array, salt: int) -> Array:
@@ -120,7 +177,7 @@ def known_for(rng: np.random.Generator, world: World, credits: Array, count: int
     # People with many works come first, and of the works of a person the most famous ones.
     reluctance = rng.random(pairs.size) * (1 + place) / np.bincount(person)[person]
     keys = pack(person, KNOWN_FOR, work)
-    fresh = ~contains(taken, keys)
+    fresh = ~among(taken, keys)
     return np.sort(keys[fresh][np.argsort(reluctance[fresh], kind="stable")[:count]])
 
 
@@ -130,7 +187,7 @@ def draw_base(rng: np.random.Generator, world: World, triples: int) -> Array:
     people = np.flatnonzero(world.kind == PERSON)
     known_count = min(round(KNOWN_SHARE * triples), people.size)
     links = parents(world, titles)
-    needed = union(
+    needed = distinct(
         draw_credits(rng, world, titles[world.kind[titles] != EPISODE]),
         draw_work(rng, world, people),
         draw_credits(rng, world, rng.choice(titles, _ARCHIVE.size), _ARCHIVE),
@@ -140,5 +197,5 @@ def draw_base(rng: np.random.Generator, world: World, triples: int) -> Array:
         return draw_credits(rng, world, draw_famous(rng, world, titles, count))
 
     missing = triples - known_count - links.size - needed.size
-    credits = union(needed, collect(rng, missing, draw, needed))
-    return union(links, credits, known_for(rng, world, credits, known_count, np.empty(0, np.int64)))
+    credits = distinct(needed, collect(rng, missing, draw, needed))
+    return distinct(links, credits, known_for(rng, world, credits, known_count, np.empty(0, np.int64)))

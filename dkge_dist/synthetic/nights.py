@@ -11,8 +11,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dkge_dist.synthetic.casting import KNOWN_SHARE, draw_credits, draw_famous, draw_work, known_for, parents
-from dkge_dist.synthetic.keys import collect, contains, count_before, pack, questions, union, unpack
+from dkge_dist.kernels.sets import among, distinct
+from dkge_dist.synthetic.casting import (
+    KNOWN_SHARE,
+    collect,
+    count_before,
+    draw_credits,
+    draw_famous,
+    draw_work,
+    known_for,
+    pack,
+    parents,
+    questions,
+    unpack,
+)
 from dkge_dist.synthetic.world import (
     EPISODE,
     KNOWN_FOR,
@@ -67,7 +79,7 @@ def draw_deletions(rng: np.random.Generator, world: World, state: Array, count: 
     # Only of the safe ones, because who is replaced stays in the graph.
     replaced = np.flatnonzero(_only_credits(state, safe, entities))[: round(count * REPLACED_SHARE)]
     corrected = np.concatenate([safe[replaced], np.delete(safe, replaced), others])[:corrections]
-    return Deletions(union(state[leaving], corrected), state[_touching(state, returning, entities)], safe[replaced])
+    return Deletions(distinct(state[leaving], corrected), state[_touching(state, returning, entities)], safe[replaced])
 
 
 def _touching(keys: Array, entities: Array, total: int) -> Array:
@@ -113,19 +125,19 @@ def draw_additions(
 
     def unsettled(keys: Array) -> Array:
         """Without further answers to the questions whose only answer is replaced."""
-        return np.asarray(keys[~contains(settled, questions(keys))])
+        return np.asarray(keys[~among(settled, questions(keys))])
 
     replacements = _draw_replacements(rng, world, state, deleted.replaced)[:count]
     rest = count - replacements.size
     returned = _revive(world, unsettled(returning)[: rest // 10])
     openings = _draw_openings(rng, world, titles, round(rest * OPENING_SHARE))
-    added = union(replacements, returned, openings)
+    added = distinct(replacements, returned, openings)
     # People with a new credit may become known for another title.
     cast = _credits(openings)
     earlier = _credits(state[_touching(state, unpack(cast).tail, world.kind.size)])
-    earlier = earlier[~contains(deleted.keys, earlier)]
+    earlier = earlier[~among(deleted.keys, earlier)]
     known_count = min(round(rest * KNOWN_SHARE), count - added.size)
-    added = union(added, known_for(rng, world, np.concatenate([earlier, cast]), known_count, state))
+    added = distinct(added, known_for(rng, world, np.concatenate([earlier, cast]), known_count, state))
     newcomers = world.newcomers()
 
     def draw(total: int) -> Array:
@@ -134,14 +146,14 @@ def draw_additions(
         credits = draw_credits(rng, world, draw_famous(rng, world, titles, total - to_newcomers))
         return unsettled(np.concatenate([work, credits]))
 
-    return union(added, collect(rng, count - added.size, draw, union(state, added)))
+    return distinct(added, collect(rng, count - added.size, draw, distinct(state, added)))
 
 
 def _draw_replacements(rng: np.random.Generator, world: World, state: Array, replaced: Array) -> Array:
     """Another credit for the title and role of each of `replaced`, drawn as every credit is."""
     title, role, _ = unpack(np.tile(replaced, REPLACEMENT_DRAWS))
     drawn = draw_credits(rng, world, title, role)
-    drawn = drawn[~contains(state, drawn)]
+    drawn = drawn[~among(state, drawn)]
     return np.asarray(drawn[count_before(questions(drawn)) == 0])
 
 
@@ -163,7 +175,7 @@ def _draw_openings(rng: np.random.Generator, world: World, titles: Array, count:
     profession = draw_weighted(rng, np.array(PROFESSION_SHARES), debut.size)
     pool = profession * world.scenes + world.franchise_scene[world.group[debut]]
     newcomers = world.add_entities(np.full(debut.size, PERSON), pool, np.zeros(debut.size))
-    needed = union(
+    needed = distinct(
         parents(world, new),
         draw_credits(rng, world, new[world.kind[new] != EPISODE]),
         pack(debut, profession, newcomers),
@@ -172,7 +184,7 @@ def _draw_openings(rng: np.random.Generator, world: World, titles: Array, count:
     def draw(total: int) -> Array:
         return draw_credits(rng, world, draw_famous(rng, world, new, total))
 
-    return union(needed, collect(rng, count - needed.size, draw, needed))
+    return distinct(needed, collect(rng, count - needed.size, draw, needed))
 
 
 def _add_titles(rng: np.random.Generator, world: World, models: Array) -> Array:

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sparse
 
 from dkge_dist.synthetic import PRESETS, SynthSpec
-from dkge_dist.synthetic.keys import pack
+from dkge_dist.synthetic.casting import pack
 from dkge_dist.types import Triples
 
 DEMO = PRESETS["demo"]

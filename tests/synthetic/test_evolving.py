@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dkge_dist.synthetic import PERSON, RELATIONS, EvolvingGraph, SynthSpec
-from dkge_dist.types import Triples
+from dkge_dist.synthetic import PERSON, RELATIONS, EvolvingGraph, SynthSpec, write_synth
+from dkge_dist.synthetic import evolving as synth_files
+from dkge_dist.types import Array, Triples, UsageError
 from tests.synthetic.movies import DEMO, MEDIUM, TINY, entities_of, is_canonical, rows, simple_adjacency
 
 
@@ -163,3 +166,98 @@ class TestShape:
         assert low <= descending[: degree.size // 100].sum() / descending.sum() <= high
         low, high = BANDS["medium"]["clustering"]
         assert low <= mean_clustering(triples, graph.kinds.size) * graph.kinds.size / degree.size <= high
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"entities": 199}, "entities=199"),
+        ({"triples": 499, "entities": 200}, "triples=499"),
+        ({"triples": 3_500}, "triples=3500"),
+        ({"triples": 24_001}, "triples=24001"),
+        ({"nights": -1}, "nights=-1"),
+        ({"seed": -1}, "seed=-1"),
+        ({"added": 1_876}, "added=1876"),
+        ({"deleted": -1}, "deleted=-1"),
+        ({"deleted": 1_500, "nights": 3}, "less than half"),
+    ],
+)
+def test_impossible_sizes_are_refused_by_name(change: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(DEMO, **change)
+
+
+def test_resizing_keeps_proportions() -> None:
+    assert DEMO.resized(entities=6_000) == replace(DEMO, entities=6_000, triples=15_000, added=240, deleted=80)
+    assert DEMO.resized(triples=15_000) == DEMO.resized(entities=6_000)
+    assert DEMO.resized(nights=2, seed=9) == replace(DEMO, nights=2, seed=9)
+    assert DEMO.resized(entities=200).triples == 500
+
+
+def read_lines(path: Path, columns: int) -> list[tuple[str, ...]]:
+    text = path.read_text()
+    assert text.endswith("\n")
+    lines = [tuple(line.split("\t")) for line in text.splitlines()]
+    assert all(len(line) == columns for line in lines)
+    assert len(set(lines)) == len(lines)
+    return lines
+
+
+def named(graph: EvolvingGraph, triples: Triples) -> set[tuple[str, ...]]:
+    heads, tails = graph.labels(triples.head), graph.labels(triples.tail)
+    return {(h, RELATIONS[r], t) for h, r, t in zip(heads, triples.relation.tolist(), tails, strict=True)}
+
+
+def test_files_hold_what_the_arrays_hold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(synth_files, "_CHUNK_LINES", 1_000)
+    seen: list[tuple[float, str]] = []
+    counts = write_synth(DEMO, tmp_path / "out", full=True, progress=lambda done, text: seen.append((done, text)))
+    graph = EvolvingGraph(DEMO)
+    assert set(read_lines(tmp_path / "out/snapshot-000.tsv", 3)) == named(graph, graph.triples)
+    for night in graph.nights():
+        lines = read_lines(tmp_path / f"out/night-{graph.night:03}.changes", 4)
+        assert {line[1:] for line in lines if line[0] == "+"} == named(graph, night.added)
+        assert {line[1:] for line in lines if line[0] == "-"} == named(graph, night.deleted)
+        assert len(lines) == DEMO.added + DEMO.deleted
+        snapshot = read_lines(tmp_path / f"out/snapshot-{graph.night:03}.tsv", 3)
+        assert set(snapshot) == named(graph, graph.triples)
+    assert json.loads(json.dumps(counts)) == {
+        "entities": 3_000,
+        "triples": 7_500,
+        "relations": 14,
+        "nights": 5,
+        "added": 120,
+        "deleted": 40,
+        "seed": 0,
+        "files": counts["files"],
+    }
+    assert sorted(counts["files"]) == sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert len(counts["files"]) == 12
+    everybody = np.arange(graph.kinds.size)
+    expected = set(zip(graph.labels(everybody), graph.names(everybody), strict=True))
+    assert set(read_lines(tmp_path / "out/names.tsv", 2)) == expected
+    fractions = [done for done, _ in seen]
+    assert fractions == sorted(fractions) and fractions[0] == 0.0 and fractions[-1] == 1.0
+
+
+def test_interrupted_run_leaves_no_partial_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, calls = synth_files._lines, []
+
+    def stop_late(*fields: Array | str) -> Array:
+        calls.append(fields)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return whole(*fields)
+
+    monkeypatch.setattr(synth_files, "_CHUNK_LINES", 5_000)
+    monkeypatch.setattr(synth_files, "_lines", stop_late)
+    with pytest.raises(KeyboardInterrupt):
+        write_synth(DEMO, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["snapshot-000.tsv"]
+
+
+def test_second_run_replaces_files_but_mixes_none(tmp_path: Path) -> None:
+    write_synth(DEMO, tmp_path)
+    write_synth(DEMO.resized(seed=1), tmp_path)
+    with pytest.raises(UsageError, match=r"night-003\.changes"):
+        write_synth(DEMO.resized(nights=2), tmp_path)
