@@ -12,11 +12,10 @@ import numpy as np
 from benchmarks.movies import store_of
 from benchmarks.report import options, publish
 from dkge_dist.ask.calibration import corrupt, expected_error
+from dkge_dist.ask.model import Model, open_model
 from dkge_dist.ask.scores import score_triples
-from dkge_dist.ask.session import Session, open_session
 from dkge_dist.evidence.fit import fitting_half
 from dkge_dist.kernels.triples import canonical
-from dkge_dist.runtime import LocalRuntime
 from dkge_dist.store.store import Store
 from dkge_dist.surfaces import api
 from dkge_dist.types import Array, Split, Triples
@@ -39,19 +38,19 @@ def quality(chance: Array, is_true: Array, weight: Array) -> dict[str, float]:
     }
 
 
-def measure(session: Session, triples: Triples, with_evidence: bool) -> dict[str, float]:
+def measure(model: Model, triples: Triples, with_evidence: bool) -> dict[str, float]:
     """The quality of probabilities by relation, and of one curve for all of them."""
-    snapshot = session.opened.snapshot
+    snapshot = model.snapshot
     known = canonical(Triples.concat([snapshot.triples(split) for split in Split]))
     rng = np.random.default_rng(SEED)
     wrong, _ = corrupt(triples, snapshot.triples(Split.TRAIN), known, rng)
     wrong = wrong.take(rng.permutation(wrong.count))
-    evidence = session.evidence() if with_evidence else None
-    scores = np.concatenate([score_triples(session.embedding, some, evidence) for some in (triples, wrong)])
+    evidence = model.evidence if with_evidence else None
+    scores = np.concatenate([score_triples(model.embedding, some, evidence) for some in (triples, wrong)])
     relation = np.concatenate([triples.relation, wrong.relation])
     is_true = np.arange(scores.shape[0]) < triples.count
     weight = np.where(is_true, 1.0, triples.count / wrong.count)
-    calibration = session.calibration(with_evidence)
+    calibration = model.calibration(with_evidence)
     assert calibration is not None, "the training had validation triples"
     common = calibration.probability(np.full(relation.shape[0], calibration.relation_R2.shape[0]), scores)
     found = quality(calibration.probability(relation, scores), is_true, weight)
@@ -68,13 +67,13 @@ def main() -> None:
     if not any(line["kind"] == "model" for line in api.log(path)["versions"]):
         api.train(path, snapshot=1, settings=arguments.settings)
     result: dict[str, Any] = {}
-    with open_session(Store.open(path), LocalRuntime(), keep=True) as session:
-        valid = session.opened.snapshot.triples(Split.VALID)
-        digests = (session.opened.names[0].digests, session.opened.names[1].digests)
-        other_half = valid.take(np.flatnonzero(fitting_half(valid, digests)))
-        for name, triples in (("other half", other_half), ("test", session.opened.snapshot.triples(Split.TEST))):
-            for way, with_evidence in (("with evidence", True), ("by vectors", False)):
-                result[f"{name}, {way}"] = measure(session, triples, with_evidence)
+    model = open_model(Store.open(path))
+    valid = model.snapshot.triples(Split.VALID)
+    digests = (model.names[0].digests, model.names[1].digests)
+    other_half = valid.take(np.flatnonzero(fitting_half(valid, digests)))
+    for name, triples in (("other half", other_half), ("test", model.snapshot.triples(Split.TEST))):
+        for way, with_evidence in (("with evidence", True), ("by vectors", False)):
+            result[f"{name}, {way}"] = measure(model, triples, with_evidence)
     figures = {
         f"{name}, {way}: {metric}": (result[f"{name}, {way}"][metric], "")
         for name in ("other half", "test")

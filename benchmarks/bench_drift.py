@@ -22,11 +22,9 @@ import numpy as np
 from benchmarks.movies import movies
 from benchmarks.nights import WAYS, fidelity, fidelity_figures, held_out_ranks, interval, mrr
 from benchmarks.report import RESULTS, options, publish
-from dkge_dist.ask.evidence import open_evidence
-from dkge_dist.ask.model import open_embedding, open_model
+from dkge_dist.ask.model import open_model
 from dkge_dist.evaluation.fidelity import measure_groups
 from dkge_dist.kernels.triples import contains
-from dkge_dist.runtime import LocalRuntime
 from dkge_dist.store.store import Store
 from dkge_dist.surfaces import api
 from dkge_dist.types import Array, Split, Triples
@@ -91,7 +89,7 @@ def _learn_at_once(store: Path, version: int, several: int, nights: int) -> dict
 def old_nights(path: Path, version: int, nights: int) -> dict[str, dict[str, float]]:
     """MRR of what nights added and no later one deleted, by the third of the nights that they belong to."""
     opened = open_model(Store.open(path), str(version))
-    evidence, train = open_evidence(opened), opened.snapshot.triples(Split.TRAIN)
+    evidence, train = opened.evidence, opened.snapshot.triples(Split.TRAIN)
     assert evidence is not None, "a model of the default preset"
     rng, groups = np.random.default_rng(0), {}
     for third in range(3):
@@ -103,8 +101,8 @@ def old_nights(path: Path, version: int, nights: int) -> dict[str, dict[str, flo
         still = Triples.concat([some.take(contains(train, some)) for some in added])
         chosen = rng.choice(still.count, min(OLD, still.count), replace=False)
         groups[f"nights {ages[0]} to {ages[-1]}"] = still.take(chosen)
-    with open_embedding(opened, LocalRuntime()) as embedding:
-        found = measure_groups(embedding, groups, evidence.graph.graph.full, evidence)
+    embedding = opened.embedding
+    found = measure_groups(embedding, groups, evidence.graph.graph.full, evidence)
     return {name: {way: group[way]["mrr"] for way in WAYS} for name, group in found.items()}
 
 

@@ -17,15 +17,14 @@ from typing import Any
 from benchmarks.movies import store_of
 from benchmarks.random_model import publish_random_model
 from benchmarks.report import median_seconds, options, publish
-from dkge_dist.ask.evidence import open_evidence, walk_limits
-from dkge_dist.ask.model import open_embedding, open_model
+from dkge_dist.ask.model import open_model
 from dkge_dist.ask.ranks import filter_known, find_evidence, rank_filtered
 from dkge_dist.evidence.counts import PathShares, RelationCounts
 from dkge_dist.evidence.thinning import ThinnedGraph
+from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.jobs.graphs import training_graph
 from dkge_dist.jobs.update import load_change
 from dkge_dist.kernels.csr import incoming, outgoing
-from dkge_dist.runtime import LocalRuntime
 from dkge_dist.settings import settings_of_model
 from dkge_dist.store.store import Store
 from dkge_dist.surfaces import api
@@ -59,22 +58,22 @@ def of_questions(path: Path, version: str, triples: Triples, times: int) -> dict
     """Seconds to open evidence, to look for it, and to rank without and with it."""
     opened = open_model(Store.open(path), version)
     began = time.perf_counter()
-    evidence = open_evidence(opened)
+    evidence = opened.evidence
     opening = time.perf_counter() - began
     assert evidence is not None, "this model was learnt with evidence"
     train, rows = opened.snapshot.triples(Split.TRAIN), opened.names[0].digests.shape[0]
     filtered = filter_known(triples, outgoing(train, rows), incoming(train, rows))
     found = find_evidence(evidence, triples)  # loads the compiled kernels
-    with open_embedding(opened, LocalRuntime()) as embedding:
-        rank_filtered(embedding, triples, filtered, found)
-        return {
-            "opening": opening,
-            "evidence": median_seconds(lambda: find_evidence(evidence, triples), times),
-            "ranking": median_seconds(lambda: rank_filtered(embedding, triples, filtered), times),
-            "ranking_with_evidence": median_seconds(lambda: rank_filtered(embedding, triples, filtered, found), times),
-            "candidates": sum(side.candidates.rows.shape[0] for side in found) / (2 * triples.count),
-            "truth_has_evidence": sum(float((side.truth != 0).mean()) for side in found) / 2,
-        }
+    embedding = opened.embedding
+    rank_filtered(embedding, triples, filtered, found)
+    return {
+        "opening": opening,
+        "evidence": median_seconds(lambda: find_evidence(evidence, triples), times),
+        "ranking": median_seconds(lambda: rank_filtered(embedding, triples, filtered), times),
+        "ranking_with_evidence": median_seconds(lambda: rank_filtered(embedding, triples, filtered, found), times),
+        "candidates": sum(side.candidates.rows.shape[0] for side in found) / (2 * triples.count),
+        "truth_has_evidence": sum(float((side.truth != 0).mean()) for side in found) / 2,
+    }
 
 
 def of_a_night(path: Path, version: str, times: int) -> dict[str, float]:
@@ -84,7 +83,7 @@ def of_a_night(path: Path, version: str, times: int) -> dict[str, float]:
     assert target is not None, "it was ingested"
     change = load_change(store, store.find_model(version), target)
     settings = settings_of_model(change.parent.model.settings)
-    limits = walk_limits(settings)
+    limits = WalkLimits.of(settings)
     before = training_graph(change.base, change.digests, settings)
     graph, _, _ = before.after(change.diff, change.target)
     night, digest, relations = change.diff.train, change.digests[0], before.relation_rows

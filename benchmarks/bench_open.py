@@ -20,8 +20,8 @@ import dkge_dist
 from benchmarks.movies import store_of
 from benchmarks.random_model import publish_random_model
 from benchmarks.report import median_seconds, options, publish
-from dkge_dist.jobs.open_store import OpenStore
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces.open_store import OpenStore
 from dkge_dist.types import Split
 
 Named = tuple[str, str, str]
@@ -51,7 +51,7 @@ def _asked(path: Path, version: str | None, times: int, commands: int) -> dict[s
     of = "" if version is None else f"version {version}: "
     result: dict[str, Any] = {}
     with dkge_dist.open(path, version=version) as store:
-        opened = store.session.opened
+        opened = store.model
         triples = _some_triples(store, times + 1)
         result |= {"entities": int(opened.snapshot.entity_rows), "changed": opened.snapshot.diff.train.size}
         result |= _commands(path, version, triples[0], commands)
@@ -76,7 +76,7 @@ def _opening(path: Path, version: str | None, times: int) -> dict[str, float]:
 
 
 def _some_triples(store: OpenStore, count: int) -> list[Named]:
-    opened = store.session.opened
+    opened = store.model
     train, (entities, relations) = opened.snapshot.triples(Split.TRAIN), opened.names
     some = train.take(np.random.default_rng(0).choice(train.count, count, False))
     labels = (entities.labels(some.head), relations.labels(some.relation), entities.labels(some.tail))

@@ -21,12 +21,10 @@ import numpy as np
 from benchmarks.movies import store_of
 from benchmarks.published import DBPEDIA, TIME_LIMIT, add_source, published_store, trained
 from benchmarks.report import options, publish
-from dkge_dist.ask.evidence import open_evidence
-from dkge_dist.ask.model import OpenedModel, open_embedding, open_model
+from dkge_dist.ask.model import Model, open_model
 from dkge_dist.evidence.fitting import validation_half
-from dkge_dist.jobs.evaluate import EvaluateOptions, evaluate_triples
 from dkge_dist.jobs.graphs import training_graph
-from dkge_dist.runtime import LocalRuntime
+from dkge_dist.measure.link_prediction import EvaluateOptions, evaluate_triples
 from dkge_dist.settings import settings_of_model
 from dkge_dist.store.store import Store
 from dkge_dist.types import Split, Triples
@@ -41,19 +39,15 @@ Groups = dict[str, Triples]
 Found = dict[str, Any]
 
 
-def learnt(
-    store: Path, snapshot: str, preset: str, settings: list[str], groups: Callable[[OpenedModel], Groups]
-) -> Found:
+def learnt(store: Path, snapshot: str, preset: str, settings: list[str], groups: Callable[[Model], Groups]) -> Found:
     """Train one model, and rank each group of triples."""
     done = trained(store, snapshot, preset, settings)
     opened = open_model(Store.open(store), str(done["version"]))
-    evidence = open_evidence(opened)
     found: Found = {name: done[name] for name in ("epochs", "seconds", "triples_per_second", "valid")}
-    with open_embedding(opened, LocalRuntime()) as embedding:
-        for name, triples in groups(opened).items():
-            began = time.perf_counter()
-            report = evaluate_triples(opened, embedding, evidence, triples, EvaluateOptions())
-            found[name] = _told(report) | {"rank_seconds": time.perf_counter() - began}
+    for name, triples in groups(opened).items():
+        began = time.perf_counter()
+        report = evaluate_triples(opened, triples, EvaluateOptions())
+        found[name] = _told(report) | {"rank_seconds": time.perf_counter() - began}
     return {"settings": settings, **found}
 
 
@@ -72,7 +66,7 @@ def _told(report: Found) -> Found:
     return told
 
 
-def recall_groups(opened: OpenedModel, count: int) -> Groups:
+def recall_groups(opened: Model, count: int) -> Groups:
     """A sample of train triples, and one of those with an entity that has no other."""
     train = opened.snapshot.triples(Split.TRAIN)
     degree = np.bincount(np.concatenate([train.head, train.tail]))
@@ -87,17 +81,17 @@ def recall_groups(opened: OpenedModel, count: int) -> Groups:
     return groups | ({"recall, degree 1": sample(once)} if once.shape[0] else {})
 
 
-def test_groups(count: int) -> Callable[[OpenedModel], Groups]:
+def test_groups(count: int) -> Callable[[Model], Groups]:
     """The test triples, and train triples to recall."""
     return lambda opened: {"test": opened.snapshot.triples(Split.TEST), **recall_groups(opened, count)}
 
 
-def half_groups(count: int) -> Callable[[OpenedModel], Groups]:
+def half_groups(count: int) -> Callable[[Model], Groups]:
     """The validation triples that no weight was fitted on, and train triples to recall."""
 
-    def groups(opened: OpenedModel) -> Groups:
+    def groups(opened: Model) -> Groups:
         digests = (opened.names[0].digests, opened.names[1].digests)
-        graph = training_graph(opened.snapshot, digests, settings_of_model(opened.model.model.settings))
+        graph = training_graph(opened.snapshot, digests, settings_of_model(opened.entry.settings))
         return {"validation half B": validation_half(graph), **recall_groups(opened, count)}
 
     return groups

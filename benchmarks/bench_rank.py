@@ -15,11 +15,10 @@ import numpy as np
 from benchmarks.movies import store_of
 from benchmarks.published import add_source, published_store
 from benchmarks.report import median_seconds, options, publish
-from dkge_dist.ask.model import open_embedding, open_model
+from dkge_dist.ask.model import open_model
 from dkge_dist.ask.ranks import JointEmbedding, known_triples, rank
 from dkge_dist.kernels.csr import incoming, outgoing
 from dkge_dist.kernels.ranks import known_answers
-from dkge_dist.runtime import LocalRuntime
 from dkge_dist.store.store import Store
 from dkge_dist.surfaces import api
 from dkge_dist.tables.coded import CodedIndex
@@ -35,9 +34,8 @@ def model_of(path: Path, settings: list[str]) -> tuple[JointEmbedding, tuple[Tri
     if not any(line["kind"] == "model" for line in api.log(path)["versions"]):
         api.train(path, snapshot="1", settings=settings)
     opened = open_model(store)
-    with open_embedding(opened, LocalRuntime()) as embedding:  # In this process it stays open.
-        train, valid, test = (opened.snapshot.triples(split) for split in Split)
-        return embedding, (train, valid, test)
+    train, valid, test = (opened.snapshot.triples(split) for split in Split)
+    return opened.embedding, (train, valid, test)
 
 
 def by_cdist(embedding: JointEmbedding, triples: Triples, known: Triples) -> Array:

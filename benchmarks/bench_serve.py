@@ -89,7 +89,7 @@ def _asked(path: Path, times: int, searches: int) -> tuple[list[str], list[str],
     """Questions about triples of the graph, and beginnings of labels and names of one to eight letters."""
     rng = np.random.default_rng(0)
     with dkge_dist.open(path) as store:
-        opened = store.session.opened
+        opened = store.model
         train, (entities, relations) = opened.snapshot.triples(Split.TRAIN), opened.names
         questions = []
         for i in rng.choice(train.count, times).tolist():

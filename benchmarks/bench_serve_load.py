@@ -110,7 +110,7 @@ def _questions(store: Path, count: int) -> list[Asked]:
     """About triples of the first snapshot, of all kinds in turn."""
     rng = np.random.default_rng(0)
     with open_store(store) as opened:
-        found = opened.session.opened
+        found = opened.model
         train, (entities, relations) = found.snapshot.triples(Split.TRAIN), found.names
         # Entities with many facts outlive the nights: who is gone is told so, which is no failure and no answer.
         degree = found.snapshot.base.entities.total[train.head]

@@ -9,13 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from dkge_dist.ask.evidence import open_evidence
-from dkge_dist.ask.model import OpenedModel, open_embedding, open_model
+from dkge_dist.ask.model import Model, open_model
 from dkge_dist.ask.ranks import rank_by_protocol
 from dkge_dist.evidence.fitting import validation_half
 from dkge_dist.jobs.graphs import training_graph
 from dkge_dist.kernels.triples import contains
-from dkge_dist.runtime import LocalRuntime
 from dkge_dist.settings import settings_of_model
 from dkge_dist.store.store import Store
 from dkge_dist.surfaces import api
@@ -26,13 +24,13 @@ GROUPS = ("added_existing", "added_emerging", "deleted", "replaced", "kept_near"
 RESAMPLES = 2000
 
 
-def held_out(opened: OpenedModel, by_validation: bool = False) -> Triples:
+def held_out(opened: Model, by_validation: bool = False) -> Triples:
     """The test triples; or, to choose settings by or without any, the validation triples that fitted no weight."""
     test = opened.snapshot.triples(Split.TEST)
     if test.count and not by_validation:
         return test
     digests = (opened.names[0].digests, opened.names[1].digests)
-    return validation_half(training_graph(opened.snapshot, digests, settings_of_model(opened.model.model.settings)))
+    return validation_half(training_graph(opened.snapshot, digests, settings_of_model(opened.entry.settings)))
 
 
 def held_out_ranks(path: Path, version: int, by_validation: bool = False) -> dict[str, tuple[Array, Array]]:
@@ -40,13 +38,13 @@ def held_out_ranks(path: Path, version: int, by_validation: bool = False) -> dic
     opened = open_model(Store.open(path), str(version))
     splits = tuple(opened.snapshot.triples(split) for split in Split)
     train, valid, test = splits
-    triples, evidence = held_out(opened, by_validation), open_evidence(opened)
+    triples, evidence = held_out(opened, by_validation), opened.evidence
     leaked, found = contains(train, triples), {}
-    with open_embedding(opened, LocalRuntime()) as embedding:
-        for way in WAYS[: 1 if evidence is None else 2]:
-            by = evidence if way == "with_evidence" else None
-            ranks = rank_by_protocol(embedding, triples, (train, valid, test), by)["paper"]
-            found[way] = np.stack([ranks.tail, ranks.head], 1), leaked
+    embedding = opened.embedding
+    for way in WAYS[: 1 if evidence is None else 2]:
+        by = evidence if way == "with_evidence" else None
+        ranks = rank_by_protocol(embedding, triples, (train, valid, test), by)["paper"]
+        found[way] = np.stack([ranks.tail, ranks.head], 1), leaked
     return found
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 
-from dkge_dist.ask.evidence import walk_limits
 from dkge_dist.evidence.fit import fit_weights
 from dkge_dist.evidence.fitting import EvidenceFitting
 from dkge_dist.evidence.scores import Evidence
-from dkge_dist.evidence.stored import to_arrays
+from dkge_dist.evidence.stored import current_lists, to_arrays
+from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.jobs.graphs import training_graph
 from dkge_dist.model.dkge import Dkge
 from dkge_dist.records import TrainingRecord
@@ -28,7 +29,7 @@ def publish_random_model(store: Store, snapshot: int, words: list[str]) -> int:
     manifest = store.snapshot_manifest(snapshot)
     names = store.dictionaries(manifest)
     graph = training_graph(store.snapshot(manifest), (names[0].digests, names[1].digests), settings)
-    fitting = EvidenceFitting.of(graph, walk_limits(settings))
+    fitting = EvidenceFitting.of(graph, WalkLimits.of(settings))
     evidence = Evidence(fitting.graph, fit_weights(fitting.problem, fitting.relations, None))
     rng, dim = np.random.default_rng(settings.seed), settings.model.dim
     dense = Dkge(dim, settings.model.entity_layers, settings.model.relation_layers).state_dict()
@@ -39,6 +40,9 @@ def publish_random_model(store: Store, snapshot: int, words: list[str]) -> int:
         to_arrays(evidence),
     )
     with store.storage.staging() as staging:
+        lists = current_lists(
+            store, staging, manifest, store.snapshot(manifest), names[0].digests, fitting.graph.limits
+        )
         tables = []
         for rows, block in ((graph.entity_rows, manifest.block_rows), (graph.relation_rows, None)):
             values = rng.standard_normal((rows, dim), np.float32)
@@ -47,5 +51,5 @@ def publish_random_model(store: Store, snapshot: int, words: list[str]) -> int:
             plain = entry.model_copy(update={"codes": None})
             tables.append({field: entry if field is Field.JOINT else plain for field in Field})
         arrays = {name: value.numpy() for name, value in dense.items()}
-        entry = save_model(staging, manifest.version, (tables[0], tables[1]), arrays, metadata)
+        entry = save_model(staging, manifest.version, (tables[0], tables[1]), arrays, replace(metadata, lists=lists))
         return publish_model(store, entry, time.perf_counter() - began).version

@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any
 from dkge_dist.waiting import sleep_while_waiting
 
 if TYPE_CHECKING:
-    from dkge_dist.jobs.open_store import OpenStore
     from dkge_dist.surfaces.api import (
         alias,
         answer,
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
         train,
         update,
     )
+    from dkge_dist.surfaces.open_store import OpenStore
     from dkge_dist.types import DkgeError, UsageError
 
 # Read when a pool of threads starts, so it is said before anything else is imported.
@@ -89,7 +89,7 @@ __all__ = [
 
 _ELSEWHERE = {
     "DkgeError": "dkge_dist.types",
-    "OpenStore": "dkge_dist.jobs.open_store",
+    "OpenStore": "dkge_dist.surfaces.open_store",
     "UsageError": "dkge_dist.types",
 }
 """Where names are that are no functions of `api`."""

@@ -16,11 +16,10 @@ from benchmarks.study.cells import Cell, Result
 from benchmarks.study.graphs import DataSet, Study, yago
 from benchmarks.study.systems import measure_ours
 from benchmarks.study.variants import CAP, DIFFERENCES, VariantDkge
-from dkge_dist.ask.model import open_embedding, open_model
+from dkge_dist.ask.model import open_model
 from dkge_dist.ask.ranks import metrics, rank
 from dkge_dist.jobs.graphs import training_graph
 from dkge_dist.kernels.triples import canonical
-from dkge_dist.runtime import LocalRuntime
 from dkge_dist.settings import load_settings
 from dkge_dist.store.store import Store
 from dkge_dist.types import Split, Triples
@@ -81,6 +80,6 @@ def _own_out(study: Study, data: DataSet, seed: int) -> Result:
     if not test.count:
         test = opened.snapshot.triples(Split.VALID)
     own = [Triples(entity, test.relation, entity) for entity in (test.head, test.tail)]
-    with open_embedding(opened, LocalRuntime()) as embedding:
-        ranks = rank(embedding, test, canonical(Triples.concat([train, *own])))
+    embedding = opened.embedding
+    ranks = rank(embedding, test, canonical(Triples.concat([train, *own])))
     return {"vectors": {"paper": metrics(ranks.both)}, "fit": fit}

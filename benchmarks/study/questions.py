@@ -17,15 +17,13 @@ from benchmarks.study.cells import Cell, Result
 from benchmarks.study.comparison import OURS, our_words
 from benchmarks.study.graphs import DataSet, Study, dbpedia, movie_graph
 from benchmarks.study.systems import night_of
-from dkge_dist.ask.evidence import open_evidence
-from dkge_dist.ask.model import OpenedModel, open_embedding, open_model
+from dkge_dist.ask.model import Model, open_model
 from dkge_dist.ask.ranks import metrics, rank_among
 from dkge_dist.evidence.fitting import validation_half
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.jobs.graphs import training_graph
 from dkge_dist.kernels.csr import incoming, outgoing
 from dkge_dist.kernels.triples import contains
-from dkge_dist.runtime import LocalRuntime
 from dkge_dist.settings import settings_of_model
 from dkge_dist.store.store import Store
 from dkge_dist.surfaces import api
@@ -79,16 +77,16 @@ def _ask_preset(study: Study, data: DataSet, part: str, preset: str, seed: int) 
 def answers(data: DataSet, version: int, seed: int) -> dict[str, Any]:
     """By way and group: MRR, P@1 and mean rank of the tails of a night's facts, by one version."""
     opened = open_model(Store.open(data.store), str(version))
-    evidence, groups = open_evidence(opened), askable(opened, groups_of(data, data.snapshots[1], seed))
+    evidence, groups = opened.evidence, askable(opened, groups_of(data, data.snapshots[1], seed))
     groups["held out, not in train"] = _held_out(opened)
     train = opened.snapshot.triples(Split.TRAIN)
     known = outgoing(train, opened.snapshot.entity_rows), incoming(train, opened.snapshot.entity_rows)
     found: dict[str, Any] = {}
-    with open_embedding(opened, LocalRuntime()) as embedding:
-        for way, by in (("vectors", None), ("with_evidence", evidence)):
-            if way == "with_evidence" and evidence is None:
-                continue
-            found[way] = {name: _asked(embedding, some, known, by) for name, some in groups.items() if some.count}
+    embedding = opened.embedding
+    for way, by in (("vectors", None), ("with_evidence", evidence)):
+        if way == "with_evidence" and evidence is None:
+            continue
+        found[way] = {name: _asked(embedding, some, known, by) for name, some in groups.items() if some.count}
     return found
 
 
@@ -115,7 +113,7 @@ def _some(triples: Triples, seed: int) -> Triples:
     return triples.take(np.sort(np.random.default_rng(seed).choice(triples.count, MOST, replace=False)))
 
 
-def askable(opened: OpenedModel, groups: dict[str, Triples]) -> dict[str, Triples]:
+def askable(opened: Model, groups: dict[str, Triples]) -> dict[str, Triples]:
     """Only what a version can be asked: its objects are in its snapshot."""
     snapshot = opened.snapshot
     found = {}
@@ -127,12 +125,12 @@ def askable(opened: OpenedModel, groups: dict[str, Triples]) -> dict[str, Triple
     return found
 
 
-def _held_out(opened: OpenedModel) -> Triples:
+def _held_out(opened: Model) -> Triples:
     """Test triples, or the half of validation that fitted no weight, that do not stand in train."""
     triples = opened.snapshot.triples(Split.TEST)
     if not triples.count:
         digests = (opened.names[0].digests, opened.names[1].digests)
-        settings = settings_of_model(opened.model.model.settings)
+        settings = settings_of_model(opened.entry.settings)
         triples = validation_half(training_graph(opened.snapshot, digests, settings))
     return triples.take(~contains(opened.snapshot.triples(Split.TRAIN), triples))
 

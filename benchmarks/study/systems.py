@@ -19,12 +19,10 @@ from benchmarks.peers.putranse import PuTransE, Ranges
 from benchmarks.peers.pykeen_models import GRIDS, PykeenPeer
 from benchmarks.peers.ranking import measure_fidelity, measure_held_out, validation_hits
 from benchmarks.study.graphs import DataSet
-from dkge_dist.ask.evidence import open_evidence
-from dkge_dist.ask.model import open_embedding, open_model
+from dkge_dist.ask.model import open_model
 from dkge_dist.evaluation.fidelity import NightTriples, night_triples
 from dkge_dist.graph.topology import Topology
-from dkge_dist.jobs.evaluate import EvaluateOptions, evaluate_triples
-from dkge_dist.runtime import LocalRuntime
+from dkge_dist.measure.link_prediction import EvaluateOptions, evaluate_triples
 from dkge_dist.store.store import Store
 from dkge_dist.surfaces import api
 from dkge_dist.types import Split
@@ -104,12 +102,11 @@ def choose_peer(peer: Peer, data: DataSet, seed: int, budget: float) -> Found:
 def measure_ours(store: Path, version: int, before: str | None) -> Found:
     """As `measure_peer`, of a version of ours: by vectors alone, and with evidence where the version has some."""
     opened = open_model(Store.open(store), str(version))
-    evidence = open_evidence(opened)
+    evidence = opened.evidence
     held_out = opened.snapshot.triples(Split.TEST)
     if not held_out.count:
         held_out = opened.snapshot.triples(Split.VALID)
-    with open_embedding(opened, LocalRuntime()) as embedding:
-        report = evaluate_triples(opened, embedding, evidence, held_out, EvaluateOptions())
+    report = evaluate_triples(opened, held_out, EvaluateOptions())
     counts = {name: report[name] for name in ("triples", "leaked")}
     found: Found = {
         "version": version,

@@ -1,33 +1,175 @@
-"""Answers: the candidates of the best scores, s = −f + E or −f alone. In: questions by rows. Out: rows with scores."""
+"""Questions to a model: (head, relation, ?), (?, relation, tail) and (head, ?, tail), one or many of them.
+
+Answers are the candidates of the best scores, s = −f + E or −f alone: first what the graph says already, then
+predictions.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from dkge_dist.ask.batches import ANY, AT_ONCE, Line, Triplets, lines_in, resolve
+from dkge_dist.ask.explanations import explain
 from dkge_dist.ask.ranks import JointEmbedding
+from dkge_dist.ask.results import Answer, Answers, Batch, Origin, Result
+from dkge_dist.ask.scores import score_triples
 from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.scores import Evidence, ScoredCandidates, combined_score
 from dkge_dist.evidence.weights import NOWHERE
+from dkge_dist.graph.dictionary import Named
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.csr import Adjacency, list_of
 from dkge_dist.kernels.sets import among, distinct
-from dkge_dist.kernels.triples import canonical, pack
-from dkge_dist.types import OFFSET, ROW, Array, Split, Triples
+from dkge_dist.kernels.triples import canonical
+from dkge_dist.types import OFFSET, ROW, Array, Split, Triples, UsageError, seconds_since
+
+if TYPE_CHECKING:
+    from dkge_dist.ask.model import Deletion, Model
+
+QUESTION_LINE = "`head<TAB>relation<TAB>?`, `?<TAB>relation<TAB>tail` or `head<TAB>?<TAB>tail`"
+HOW_TO_ASK = "ask with HEAD and RELATION, with RELATION and --tail, with HEAD ? TAIL, or with --batch FILE"
 
 
-class Answers(NamedTuple):
+@dataclass(frozen=True)
+class AnswerOptions:
+    """`top` predictions after the known facts; `new_only` leaves those out; `why` adds the evidence of each.
+
+    Of the known facts the `known` best are listed, or all of them: a hub has more than anybody wants to read.
+    """
+
+    top: int = 10
+    new_only: bool = False
+    why: bool = False
+    evidence: bool = True
+    known: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.top < 1:
+            raise UsageError(f"--top {self.top}: at least one answer")
+
+    @property
+    def listed(self) -> slice:
+        """Which known facts are listed, best first."""
+        return slice(0 if self.new_only else self.known)
+
+
+def questions_of(head: str | None, relation: str | None, tail: str | None, batch: Triplets | None) -> list[Line]:
+    """The question that was given, or those of a batch."""
+    given = [None if label == ANY else label for label in (head, relation, tail)]
+    if batch is None:
+        if given.count(None) != 1:
+            scored = "; `dkge score` tells how plausible a triple is" if None not in given else ""
+            raise UsageError(HOW_TO_ASK + scored)
+        return [Line(1, given)]
+    if given != [None] * 3:
+        raise UsageError("--batch brings its own questions: no HEAD, RELATION or TAIL beside it")
+    return lines_in(batch, "question")
+
+
+def answer(model: Model, lines: Sequence[Line], options: AnswerOptions) -> Batch:
+    """The best answers to each question: first what the graph says already, then predictions."""
+    began = time.monotonic()
+    has_evidence = options.evidence and model.entry.evidence is not None
+    if options.why and not has_evidence:
+        raise UsageError("--why tells evidence: this model was learnt without, or --no-evidence was given")
+    origin = Origin(model.version, model.snapshot_name, has_evidence, model.notice)
+    asked = resolve(model, lines, QUESTION_LINE, asked=1)
+    results: dict[int, Result] = dict(asked.failures)
+    asks_relation = asked.rows_N3[:, 1] < 0
+    for_entities = asked.good[~asks_relation[asked.good]]
+    for begin in range(0, for_entities.shape[0], AT_ONCE):
+        numbers = for_entities[begin : begin + AT_ONCE]
+        results |= _entities(model, numbers, asked.rows_N3[numbers], options, origin)
+    for number in asked.good[asks_relation[asked.good]].tolist():
+        results[number] = _relations(model, asked.rows_N3[number], options, origin)
+    ordered = [results[number] for number in range(len(lines))]
+    return Batch(ordered, "questions", origin, {"seconds": seconds_since(began)})
+
+
+def _entities(
+    model: Model, numbers: Array, rows_N3: Array, options: AnswerOptions, origin: Origin
+) -> dict[int, Result]:
+    """The answers to questions for a head or a tail."""
+    head, relation, tail = rows_N3.T
+    asked = Questions(np.where(tail < 0, head, tail).astype(ROW), relation, tail < 0)
+    evidence = model.evidence if origin.evidence else None
+    best = best_answers(model.embedding, asked, options.top, model.known.answers(asked), evidence)
+    entities, relations = model.names
+    results: dict[int, Result] = {}
+    for at, number in enumerate(numbers.tolist()):
+        facts, predictions = best[at]
+        deleted = model.deletions(asked.triples(at, predictions.rows))
+        answers = []
+        listed = BestRows(facts.rows[options.listed], facts.scores[options.listed])
+        for found, is_known in ((listed, True), (predictions, False)):
+            for place, (row, score) in enumerate(zip(found.rows.tolist(), found.scores.tolist(), strict=True)):
+                why = _why(model, evidence, asked.take(np.array([at])), row) if options.why else None
+                gone = None if is_known else deleted[place]
+                answers.append(_answer(score, is_known, gone, why, entity=entities.named(row)))
+        given = (entities.named(int(asked.entity[at])), relations.named(int(relation[at])))
+        triple = (given[0], given[1], None) if asked.asks_tail[at] else (None, given[1], given[0])
+        results[number] = Answers(answers, triple, origin, facts.rows.shape[0])
+    return results
+
+
+def _relations(model: Model, rows: Array, options: AnswerOptions, origin: Origin) -> Answers:
+    """All relations between a head and a tail, by the scores of the triples that they make."""
+    entities, relations = model.names
+    every = model.snapshot.alive_relations
+    triples = Triples(np.full(every.shape[0], rows[0], ROW), every, np.full(every.shape[0], rows[2], ROW))
+    evidence = model.evidence if origin.evidence else None
+    scores = score_triples(model.embedding, triples, evidence)
+    known = model.in_graph(triples)
+    order = np.lexsort((every, -scores, ~known))
+    facts, predictions = order[known[order]], order[~known[order]][: options.top]
+    deleted = model.deletions(triples.take(predictions))
+    answers = []
+    listed = facts[options.listed]
+    for place, at in enumerate([*listed, *predictions]):
+        question = Questions.of(triples.take(np.array([at])), asks_tail=True)
+        why = _why(model, evidence, question, int(rows[2])) if options.why else None
+        gone = None if known[at] else deleted[place - listed.shape[0]]
+        answers.append(_answer(float(scores[at]), bool(known[at]), gone, why, relation=relations.named(int(every[at]))))
+    ends = (entities.named(int(rows[0])), None, entities.named(int(rows[2])))
+    return Answers(answers, ends, origin, facts.shape[0])
+
+
+def _why(model: Model, evidence: Evidence | None, question: Questions, candidate: int) -> list[dict[str, Any]]:
+    assert evidence is not None, "asked for only where there is evidence"
+    return explain(evidence, question, candidate, model.names)
+
+
+def _answer(
+    score: float,
+    known: bool,
+    gone: Deletion | None,
+    why: list[dict[str, Any]] | None,
+    entity: Named | None = None,
+    relation: Named | None = None,
+) -> Answer:
+    by = gone.snapshot if gone is not None else None
+    meant = entity or relation
+    assert meant is not None, "an entity or a relation"
+    labels = (entity.label if entity else None, relation.label if relation else None)
+    return Answer(labels[0], round(score, 6), known, labels[1], gone is not None, by, why, meant.name)
+
+
+class BestRows(NamedTuple):
     """To one question: rows, best first, and their scores; higher is better. Among equals the smaller row is first."""
 
     rows: Array
     scores: Array
 
 
-def answer(
+def best_answers(
     embedding: JointEmbedding, questions: Questions, top: int, known: list[Array], evidence: Evidence | None = None
-) -> list[tuple[Answers, Answers]]:
+) -> list[tuple[BestRows, BestRows]]:
     """To each question: its `known` answers in the order of their scores, and the `top` best other candidates."""
     query = embedding.queries(questions)
     known_answers = _scored(embedding, questions, query, known, evidence)
@@ -50,7 +192,7 @@ def answer(
 
 def _scored(
     embedding: JointEmbedding, questions: Questions, query: Array, rows: list[Array], evidence: Evidence | None
-) -> list[Answers]:
+) -> list[BestRows]:
     """Given candidates of each question, best first. Their own triples do not count as evidence for them."""
     indptr = np.zeros(questions.count + 1, OFFSET)
     np.cumsum([some.shape[0] for some in rows], out=indptr[1:])
@@ -64,33 +206,9 @@ def _scored(
     return [_best(every[part], scores[part], every.shape[0]) for part in parts]
 
 
-def _best(rows: Array, scores: Array, top: int) -> Answers:
+def _best(rows: Array, scores: Array, top: int) -> BestRows:
     order = np.lexsort((rows, -scores))[:top]
-    return Answers(rows[order], scores[order])
-
-
-def known_answers(snapshot: Snapshot, questions: Questions) -> list[Array]:
-    """The answers to each question that stand in the graph already, in whatever split; ascending rows.
-
-    For heads that takes a pass over the triples, however many questions there are.
-    """
-    known: list[Array] = [np.empty(0, ROW)] * questions.count
-    for asks_tail in (True, False):
-        numbers = np.flatnonzero(questions.asks_tail == asks_tail)
-        entity, relation, _ = questions.take(numbers)
-        if not numbers.shape[0]:
-            continue
-        find, asked = (snapshot.beginning if asks_tail else snapshot.touching), distinct(entity)
-        triples = Triples.concat([find(split, asked) for split in Split])
-        given, other = (triples.head, triples.tail) if asks_tail else (triples.tail, triples.head)
-        every = pack(given, triples.relation)
-        order = np.argsort(every, kind="stable")
-        every, rows = every[order], other[order]
-        wanted = pack(entity, relation)
-        first, last = np.searchsorted(every, wanted), np.searchsorted(every, wanted, side="right")
-        for number, begin, end in zip(numbers.tolist(), first, last, strict=True):
-            known[number] = distinct(rows[begin:end])
-    return known
+    return BestRows(rows[order], scores[order])
 
 
 class KnownLists(NamedTuple):
@@ -107,7 +225,7 @@ class KnownLists(NamedTuple):
         return KnownLists(train, (few.outgoing, few.incoming))
 
     def answers(self, questions: Questions) -> list[Array]:
-        """As `known_answers`, at a cost that follows the lists of the questions' entities."""
+        """The answers to each question that stand in the graph already, in whatever split; ascending rows."""
         found = []
         for entity, relation, asks_tail in zip(*(column.tolist() for column in questions), strict=True):
             train = self.train.outgoing if asks_tail else self.train.incoming

@@ -7,15 +7,19 @@ a whole (no file, no text, nothing in it) is an error.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dkge_dist.ask.model import OpenedModel, find_alive, lines_of
+from dkge_dist.ask.lookup import find_alive
 from dkge_dist.ask.results import Failure
-from dkge_dist.types import ROW, Array, PathLike, UsageError
+from dkge_dist.files import read_regular
+from dkge_dist.types import ROW, Array, DkgeError, PathLike, UsageError
+
+if TYPE_CHECKING:
+    from dkge_dist.ask.model import Model
 
 ANY = "?"
 """Stands for what is asked, as None does."""
@@ -60,7 +64,7 @@ def lines_in(batch: PathLike | Iterable[str | Sequence[str | None]], what: str) 
     return lines
 
 
-def resolve(opened: OpenedModel, lines: Sequence[Line], expected: str, asked: int) -> Resolved:
+def resolve(model: Model, lines: Sequence[Line], expected: str, asked: int) -> Resolved:
     """Lines of three labels, of which `asked` are `?` or None."""
     rows = np.full((len(lines), 3), -1, ROW)
     failures: dict[int, str] = {}
@@ -74,8 +78,20 @@ def resolve(opened: OpenedModel, lines: Sequence[Line], expected: str, asked: in
         triples.append((fields[0], fields[1], fields[2]) if sound else (None, None, None))
     for column in range(3):
         given = [(number, label) for number, triple in enumerate(triples) if (label := triple[column]) is not None]
-        found = find_alive(opened, "relations" if column == 1 else "entities", [label for _, label in given])
+        found = find_alive(model, "relations" if column == 1 else "entities", [label for _, label in given])
         rows[[number for number, _ in given], column] = found.rows
         for at, problem in found.problems.items():
             failures.setdefault(given[at][0], problem)
     return Resolved(rows, {at: Failure(lines[at].number, failures[at]) for at in sorted(failures)})
+
+
+def lines_of(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a text file that are not empty, numbered from 1."""
+    try:
+        # Lines end as in sources: labels may hold other characters that Python takes for line ends.
+        lines = [line.removesuffix("\r") for line in read_regular(path).decode("utf-8").split("\n")]
+    except OSError as error:
+        raise DkgeError(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not UTF-8: {error}") from None
+    return ((number, line) for number, line in enumerate(lines, 1) if line)

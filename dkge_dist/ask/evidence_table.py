@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 
-from dkge_dist.ask.model import labelled, rows_of
+from dkge_dist.ask.lookup import labelled, row_of
 from dkge_dist.evidence.counts import PathShares, RelationCounts
 from dkge_dist.evidence.features import FEATURES
 from dkge_dist.evidence.scores import SELF_WEIGHT
@@ -54,7 +54,7 @@ def evidence_table(store: Store, version: str | None, relation: str | None, top:
     table = _Table(counts_of(arrays), paths_of(arrays), weights_of(arrays), names, top)
     used = table.counts.pairs + table.counts.loops
     if relation is not None:
-        rows = rows_of(names, [relation], [""]).tolist()
+        rows = [row_of(names, relation)]
         if not used[rows[0]]:
             raise DkgeError(f"{relation!r} has no train triple in snapshot {snapshot.snapshot.name!r}")
     else:

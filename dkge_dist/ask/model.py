@@ -1,176 +1,364 @@
-"""A model version opened to be asked: with its snapshot and its labels."""
+"""A version of a store opened to be asked, for one question or for a million. In: a version. Out: answers, metrics.
+
+What a question needs lies in parts of the version (vectors with codes, neighbour lists, evidence, calibration), mapped
+when it is first needed and kept. Nothing changes once it is opened, so many threads may ask at once. `OpenStore`
+follows a store from model to model.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import Literal, NamedTuple
+from threading import RLock
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 
-from dkge_dist.ask.lookup import row_named
-from dkge_dist.ask.ranks import JointEmbedding
-from dkge_dist.files import read_regular
+from dkge_dist.ask.answers import AnswerOptions, KnownLists, answer, questions_of
+from dkge_dist.ask.batches import Triplets
+from dkge_dist.ask.calibration import Calibration, load_calibration
+from dkge_dist.ask.lookup import Kind
+from dkge_dist.ask.ranks import JointEmbedding, Protocol
+from dkge_dist.ask.results import Answers, Batch, Evaluation, Failure, Neighbours, ScoredTriple, Vectors
+from dkge_dist.ask.scores import ScoreOptions, score, triples_of
+from dkge_dist.ask.similar import entities_of, similar
+from dkge_dist.evidence.scores import Evidence
+from dkge_dist.evidence.stored import WalkedGraph, evidence_of, open_graph
+from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.graph.dictionary import Dictionary
-from dkge_dist.graph.labels import Labels
 from dkge_dist.graph.snapshot import Snapshot
-from dkge_dist.runtime import Runtime
-from dkge_dist.store.manifest import ModelManifest
-from dkge_dist.store.store import Store
+from dkge_dist.graph.topology import Topology
+from dkge_dist.kernels.triples import contains
+from dkge_dist.runtime import LocalRuntime, Runtime
+from dkge_dist.settings import settings_of_model
+from dkge_dist.store.manifest import ModelEntry, ModelManifest, SnapshotManifest
+from dkge_dist.store.models import load_arrays
+from dkge_dist.store.store import PastTriples, Store
 from dkge_dist.store.tables import load_table
+from dkge_dist.tables.index import ExactIndex, VectorIndex
 from dkge_dist.tables.table import Tables
-from dkge_dist.types import ROW, Array, DkgeError, Field, Report, UsageError
+from dkge_dist.types import ROW, Array, DkgeError, Field, PathLike, Split, Triples
 
-SUGGESTED_FOR = 3
-"""Unknown labels of a batch that near ones are looked for: every time all labels are compared."""
+T = TypeVar("T")
 
-Kind = Literal["entities", "relations"]
+NIGHTS_BACK = 32
+"""Changes that are looked through for the night that deleted a triple; of older ones it is only known that they did."""
+
+if TYPE_CHECKING:
+    once = cached_property
+else:
+
+    class once(cached_property):  # noqa: N801
+        """Opened by the first thread that needs it, under the lock of its model."""
+
+        def __get__(self, instance: Any, owner: type | None = None) -> Any:
+            with instance._lock:
+                return super().__get__(instance, owner)
 
 
-class OpenedModel(NamedTuple):
-    """A model with the snapshot it was learnt from.
+class Deletion(NamedTuple):
+    """A train triple of an earlier snapshot that is in none now; `snapshot` deleted it, if it is recent."""
+
+    snapshot: str | None
+
+
+class Asked(ABC):
+    """What can be asked of a model, or of whatever model a store is at."""
+
+    @property
+    @abstractmethod
+    def model(self) -> Model:
+        """The model that answers."""
+
+    def answer(
+        self,
+        head: str | None = None,
+        relation: str | None = None,
+        tail: str | None = None,
+        *,
+        batch: Triplets | None = None,
+        top: int = 10,
+        new_only: bool = False,
+        why: bool = False,
+        evidence: bool = True,
+    ) -> Answers | Batch:
+        """The best answers to (head, relation, ?), (?, relation, tail) or (head, ?, tail): known facts, predictions.
+
+        What is asked is left out, None or `?`. `batch` is a file of questions or a list of tuples; it gives a `Batch`,
+        in which a question that cannot be answered is a `Failure`.
+        """
+        lines = questions_of(head, relation, tail, batch)
+        found = answer(self.model, lines, AnswerOptions(top, new_only, why, evidence))
+        return found if batch is not None else _only(found, Answers)
+
+    def score(
+        self,
+        head: str | None = None,
+        relation: str | None = None,
+        tail: str | None = None,
+        *,
+        batch: Triplets | None = None,
+        ranks: bool = True,
+        evidence: bool = True,
+    ) -> ScoredTriple | Batch:
+        """How plausible a triple is, or each of a `batch`. Ranks cost a pass over all entities."""
+        found = score(self.model, triples_of(head, relation, tail, batch), ScoreOptions(evidence, ranks))
+        return found if batch is not None else _only(found, ScoredTriple)
+
+    def similar(
+        self, entity: str | None = None, *, batch: PathLike | Iterable[str] | None = None, top: int = 10
+    ) -> Neighbours | Batch:
+        """The entities nearest to one, or to each of a `batch` (a list of labels, or a file with one a line)."""
+        found = similar(self.model, entities_of(entity, batch), top)
+        return found if batch is not None else _only(found, Neighbours)
+
+    def vectors(self, kind: Kind = "entities", what: Literal["joint", "knowledge", "context"] = "joint") -> Vectors:
+        """The labels of all entities (or relations) alive, and their vectors: a read-only array, a row each.
+
+        Joint vectors of entities are not copied if all that the store ever had are alive.
+        """
+        model, field = self.model, Field(what)
+        names, alive = model.of_kind(kind)
+        rows = np.flatnonzero(alive)
+        table = model.embedding.entities
+        if kind == "entities" and field is Field.JOINT and isinstance(table, ExactIndex):
+            values = table.values
+        else:
+            tables = model.entry.entities if kind == "entities" else model.entry.relations
+            values = load_table(model.store.storage, tables[field])
+        # A slice is a view; chosen rows are a copy.
+        values = values[: rows.shape[0]] if rows.shape[0] == alive.shape[0] else values[rows]
+        values.flags.writeable = False
+        return Vectors(names.labels(rows), values)
+
+    def evaluate(
+        self,
+        split: Literal["valid", "test"] = "test",
+        *,
+        triples: PathLike | None = None,
+        protocol: Protocol = "filtered",
+        evidence: bool = True,
+        relations: bool = False,
+        categories: bool = False,
+        ranks: bool = False,
+    ) -> Evaluation:
+        """Link prediction on held-out triples, or on those of a file."""
+        from dkge_dist.measure.link_prediction import EvaluateOptions, evaluate
+
+        tables = tuple(name for name, wanted in (("relations", relations), ("categories", categories)) if wanted)
+        path = Path(triples) if triples is not None else None
+        return evaluate(self.model, EvaluateOptions(split, path, protocol, evidence, tables, ranks))
+
+
+class Model(Asked):
+    """One opened version. `notice`: a newer snapshot that is not learnt yet; None if this very version was asked for.
 
     `suggests`: errors about unknown labels name the nearest that there are, for which all labels are compared.
     """
 
-    store: Store
-    model: ModelManifest
-    snapshot: Snapshot
-    snapshot_name: str
-    names: tuple[Dictionary, Dictionary]
-    suggests: bool = True
+    def __init__(
+        self,
+        store: Store,
+        manifest: ModelManifest,
+        snapshot: Snapshot | None = None,
+        names: tuple[Dictionary, Dictionary] | None = None,
+        embedding: JointEmbedding | None = None,
+        evidence: Evidence | None = None,
+        *,
+        suggests: bool = True,
+    ) -> None:
+        """What the caller has open already is not opened again."""
+        self.store, self.manifest, self.suggests = store, manifest, suggests
+        self.notice: str | None = None
+        self._lock = RLock()
+        given = {"snapshot": snapshot, "names": names, "embedding": embedding, "evidence": evidence}
+        self.__dict__ |= {name: value for name, value in given.items() if value is not None}
+
+    @property
+    def model(self) -> Model:
+        """Itself."""
+        return self
+
+    @property
+    def entry(self) -> ModelEntry:
+        """What its manifest says about it."""
+        return self.manifest.model
+
+    @property
+    def version(self) -> int:
+        """The number of the version."""
+        return self.manifest.version
+
+    @property
+    def snapshot_name(self) -> str:
+        """The name of the snapshot that it was learnt from."""
+        return self.snapshot_manifest.snapshot.name
+
+    @once
+    def snapshot_manifest(self) -> SnapshotManifest:
+        """The version of that snapshot."""
+        return self.store.snapshot_manifest(self.entry.snapshot)
+
+    @once
+    def snapshot(self) -> Snapshot:
+        """The state of the graph that it was learnt from."""
+        return self.store.snapshot(self.snapshot_manifest)
+
+    @once
+    def names(self) -> tuple[Dictionary, Dictionary]:
+        """The labels of entities and relations."""
+        return self.store.dictionaries(self.snapshot_manifest)
 
     def of_kind(self, kind: Kind) -> tuple[Dictionary, Array]:
         """The labels of entities or relations, and which of them are alive."""
-        snapshot = self.snapshot
-        return (self.names[0], snapshot.entities_alive) if kind == "entities" else (
-            self.names[1], snapshot.relations_alive
-        )  # fmt: skip
+        if kind == "entities":
+            return self.names[0], self.snapshot.entities_alive
+        return self.names[1], self.snapshot.relations_alive
+
+    @once
+    def embedding(self) -> JointEmbedding:
+        """The joint vectors, mapped; all entities alive are candidates."""
+        with LocalRuntime().open_index(self.store, self.manifest) as entities:
+            return self.embedding_in(entities)
+
+    def embedding_in(self, entities: VectorIndex) -> JointEmbedding:
+        """The joint vectors, where those of entities are in an index."""
+        relations = load_table(self.store.storage, self.entry.relations[Field.JOINT])
+        return JointEmbedding(entities, relations, self.snapshot.alive_entities)
+
+    @once
+    def evidence(self) -> Evidence | None:
+        """The evidence of the graph, None if it was learnt without."""
+        part, graph = self.entry.evidence, self._graph
+        if part is None or graph.thinned is None:
+            return None
+        evidence = evidence_of(load_arrays(self.store, part), graph.thinned, self.names[0].digests, self._limits)
+        counted, rows = evidence.graph.counts.pairs.shape[0], self.snapshot.relation_rows
+        if counted < rows:
+            raise DkgeError(f"{self.store}: part {part.digest} counts {counted} relations, the snapshot has {rows}")
+        return evidence
+
+    def evidence_if(self, wanted: bool) -> Evidence | None:
+        """The evidence, where it is `wanted` and there is any."""
+        return self.evidence if wanted else None
+
+    @property
+    def _limits(self) -> WalkLimits:
+        return WalkLimits.of(settings_of_model(self.entry.settings))
+
+    @property
+    def topology(self) -> Topology:
+        """The train triples as neighbour lists."""
+        return self._graph.full
+
+    @once
+    def _graph(self) -> WalkedGraph:
+        limits = self._limits if self.entry.evidence is not None else None
+        digests = self.names[0].digests
+        return open_graph(self.store, self.snapshot_manifest, self.snapshot, self.entry.lists, digests, limits)
+
+    @once
+    def known(self) -> KnownLists:
+        """All triples of the graph, in whatever split, as neighbour lists."""
+        return KnownLists.of(self.topology, self.snapshot)
+
+    def in_graph(self, triples: Triples) -> Array:
+        """For each triple: does it stand in the graph, in whatever split?"""
+        found: Array = np.any([self.snapshot.contains(split, triples) for split in Split], axis=0)
+        return found
+
+    def calibration(self, with_evidence: bool) -> Calibration | None:
+        """From scores to probabilities; None if the training had no triples to fit that on."""
+        return self._calibrations[with_evidence]
+
+    @once
+    def _calibrations(self) -> tuple[Calibration | None, Calibration | None]:
+        return load_calibration(self.store, self.entry)
+
+    def deletions(self, triples: Triples) -> list[Deletion | None]:
+        """For each triple, none of them in the graph: was it deleted, and when?"""
+        found: list[Deletion | None] = [None] * triples.count
+        for number in np.flatnonzero(self._past.has(triples)).tolist():
+            triple = triples.take(slice(number, number + 1))
+            by = next((name for name, deleted in self._deleted if contains(deleted, triple)[0]), None)
+            found[number] = Deletion(by)
+        return found
+
+    @once
+    def _past(self) -> PastTriples:
+        return PastTriples(self.store, self.snapshot_manifest, self.names)
+
+    @once
+    def _deleted(self) -> list[tuple[str, Triples]]:
+        """What the last nights deleted from train, newest first."""
+        nights = islice(self.store.ancestry(self.snapshot_manifest), NIGHTS_BACK)
+        changed = [night for night in nights if night.snapshot.change is not None]
+        return [(night.snapshot.name, self.store.change(night).deleted) for night in changed]
+
+    def open_all(self) -> None:
+        """Open now what the first questions would."""
+        _ = self.embedding, self.evidence, self.known, self._calibrations, self._past, self._deleted
+
+    def __repr__(self) -> str:
+        entities, relations = self.snapshot.alive_entities.shape[0], self.snapshot.alive_relations.shape[0]
+        sizes = f"{entities:,} entities, {relations:,} relations"
+        return f"<store {self.store}, version {self.version} of {self.snapshot_name!r}: {sizes}>"
 
 
-def open_model(store: Store, version: str | None = None) -> OpenedModel:
-    """The current model, or that of a version or snapshot."""
-    model = store.find_model(version)
-    manifest = store.snapshot_manifest(model.model.snapshot)
-    snapshot = store.snapshot(manifest)
-    for noun, tables, rows in (
-        ("entities", model.model.entities, snapshot.entity_rows),
-        ("relations", model.model.relations, snapshot.relation_rows),
-    ):
-        if tables[Field.JOINT].rows < rows:
-            raise DkgeError(
-                f"{store}: version {model.version} has vectors of {tables[Field.JOINT].rows} {noun}, "
-                f"its snapshot {manifest.snapshot.name!r} has {rows}"
-            )
-    return OpenedModel(store, model, snapshot, manifest.snapshot.name, store.dictionaries(manifest))
+def open_model(store: Store, version: str | None = None, suggests: bool = True) -> Model:
+    """The current model, or that of a version or snapshot, in this process."""
+    model = Model(store, store.find_model(version), suggests=suggests)
+    _refuse_short_tables(model)
+    model.notice = newer_snapshot(model, version)
+    return model
 
 
 @contextmanager
-def open_embedding(opened: OpenedModel, runtime: Runtime) -> Iterator[JointEmbedding]:
-    """The joint vectors of a model; all entities alive are candidates."""
-    relations = load_table(opened.store.storage, opened.model.model.relations[Field.JOINT])
-    with runtime.open_index(opened.store, opened.model) as entities:
-        yield JointEmbedding(entities, relations, opened.snapshot.alive_entities)
+def open_model_on(runtime: Runtime, store: Store, version: str | None = None) -> Iterator[Model]:
+    """The same with its vectors wherever a runtime has them."""
+    model = open_model(store, version)
+    with runtime.open_index(store, model.manifest) as entities:
+        model.__dict__["embedding"] = model.embedding_in(entities)
+        yield model
 
 
 def joint_embedding(tables: Tables, snapshot: Snapshot) -> JointEmbedding:
     """The joint vectors in some tables; all entities alive are candidates."""
-    return JointEmbedding(
-        tables.entities.index,
-        tables.relations.index.vectors(np.arange(tables.relations.rows, dtype=ROW)),
-        snapshot.alive_entities,
-    )
+    relations = tables.relations.index.vectors(np.arange(tables.relations.rows, dtype=ROW))
+    return JointEmbedding(tables.entities.index, relations, snapshot.alive_entities)
 
 
-class LookedUp(NamedTuple):
-    """The rows of labels, and by their number what is wrong with those that have none."""
-
-    rows: Array
-    problems: dict[int, str]
-
-
-def look_up(names: Dictionary, labels: list[str], opened: OpenedModel | None = None) -> LookedUp:
-    """The rows of labels, or of display names where no label matches; -1 for what is neither.
-
-    The first of these are told with the nearest that there are. With a model, namesakes that its snapshot does not have
-    are left out, and the others are told apart by their facts.
-    """
-    rows = names.lookup(Labels.from_strings(label.encode("utf-8", "replace").decode() for label in labels))
-    # What is no text is no label; else another label might be found in its place.
-    odd = [number for number, label in enumerate(labels) if not _is_text(label)]
-    rows[odd] = -1
-    problems: dict[int, str] = {}
-    suggests = opened is None or opened.suggests
-    for missing in np.flatnonzero(rows < 0).tolist():
-        try:
-            rows[missing] = row_named(names, labels[missing], opened, suggests and len(problems) < SUGGESTED_FOR)
-        except DkgeError as error:
-            problems[missing] = str(error)
-    return LookedUp(rows, problems)
+def newer_snapshot(model: Model, version: str | None) -> str | None:
+    """What is newer than the answers of a model, unless that very version was asked for."""
+    store = model.store
+    head = store.head()
+    if version is not None or head is None or head.current.snapshot == model.entry.snapshot:
+        return None
+    name = store.snapshot_manifest(head.current.snapshot).snapshot.name
+    return f"snapshot {name!r} is newer and not learnt yet: `dkge update {store}`"
 
 
-def rows_of(names: Dictionary, labels: list[str], where: list[str], opened: OpenedModel | None = None) -> Array:
-    """As `look_up`; what has no row is an error that begins with its `where`."""
-    found = look_up(names, labels, opened)
-    for number, problem in found.problems.items():
-        raise DkgeError(f"{where[number]}{problem}")
-    return found.rows
+def _refuse_short_tables(model: Model) -> None:
+    entry, snapshot = model.entry, model.snapshot
+    for noun, tables, rows in (
+        ("entities", entry.entities, snapshot.entity_rows),
+        ("relations", entry.relations, snapshot.relation_rows),
+    ):
+        if tables[Field.JOINT].rows < rows:
+            raise DkgeError(
+                f"{model.store}: version {model.version} has vectors of {tables[Field.JOINT].rows} {noun}, "
+                f"its snapshot {model.snapshot_name!r} has {rows}"
+            )
 
 
-def find_alive(opened: OpenedModel, kind: Kind, labels: list[str]) -> LookedUp:
-    """The rows of labels of objects that the model's snapshot has."""
-    names, alive = opened.of_kind(kind)
-    rows, problems = look_up(names, labels, opened)
-    for number in np.flatnonzero((rows >= 0) & ~alive[rows]).tolist():
-        problems[number] = _not_alive(opened, labels[number])
-    return LookedUp(rows, problems)
-
-
-def labelled(names: Dictionary, rows: Array, key: str, name_key: str) -> list[Report]:
-    """The label of each row under `key`, and beside it its display name under `name_key` where it has one."""
-    return [
-        {key: label} if name is None else {key: label, name_key: name}
-        for label, name in zip(names.labels(rows), names.names(rows), strict=True)
-    ]
-
-
-def lines_of(path: Path) -> Iterator[tuple[int, str]]:
-    """The lines of a text file that are not empty, numbered from 1."""
-    try:
-        # Lines end as in sources: labels may hold other characters that Python takes for line ends.
-        lines = [line.removesuffix("\r") for line in read_regular(path).decode("utf-8").split("\n")]
-    except OSError as error:
-        raise DkgeError(f"{path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path}: not UTF-8: {error}") from None
-    return ((number, line) for number, line in enumerate(lines, 1) if line)
-
-
-def lines_of_three(path: Path, expected: str) -> Iterator[tuple[str, list[str]]]:
-    """Lines of three fields between tabs, each with its place for errors. Empty lines are skipped."""
-    for number, line in lines_of(path):
-        where = f"{path}, line {number}: "
-        fields = line.split("\t")
-        if len(fields) != 3:
-            raise UsageError(f"{where}expected {expected}")
-        yield where, fields
-
-
-def check_alive(opened: OpenedModel, kind: Kind, rows: Array, labels: list[str], where: list[str]) -> None:
-    """Refuse `entities` or `relations` that the model's snapshot does not have, though another one had them."""
-    _, alive = opened.of_kind(kind)
-    for number in np.flatnonzero(~alive[rows]).tolist():
-        raise DkgeError(f"{where[number]}{_not_alive(opened, labels[number])}")
-
-
-def _not_alive(opened: OpenedModel, label: str) -> str:
-    return f"{label!r} is not in snapshot {opened.snapshot_name!r} (it was in another one)"
-
-
-def _is_text(label: str) -> bool:
-    try:
-        label.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
+def _only(found: Batch, kind: type[T]) -> T:
+    """The result of a single question; that it failed is an error."""
+    (result,) = found
+    if isinstance(result, Failure):
+        raise DkgeError(result.error)
+    assert isinstance(result, kind)
+    return result

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dkge_dist.ask.batches import AT_ONCE, Line, lines_in
-from dkge_dist.ask.model import find_alive
+from dkge_dist.ask.lookup import find_alive
 from dkge_dist.ask.results import Batch, Failure, Neighbour, Neighbours, Origin, Result
-from dkge_dist.ask.session import Session
 from dkge_dist.types import PathLike, UsageError, seconds_since
+
+if TYPE_CHECKING:
+    from dkge_dist.ask.model import Model
 
 
 def entities_of(entity: str | None, batch: PathLike | Iterable[str] | None) -> list[Line]:
@@ -21,21 +24,21 @@ def entities_of(entity: str | None, batch: PathLike | Iterable[str] | None) -> l
     return [Line(1, (entity,))] if batch is None else lines_in(batch, "entity")
 
 
-def similar(session: Session, lines: Sequence[Line], top: int) -> Batch:
+def similar(model: Model, lines: Sequence[Line], top: int) -> Batch:
     """The `top` other entities that are nearest to each."""
     began = time.monotonic()
     if top < 1:
         raise UsageError(f"--top {top}: at least one entity")
-    opened, embedding = session.opened, session.embedding
-    origin = Origin(opened.model.version, opened.snapshot_name, notice=session.notice)
+    embedding = model.embedding
+    origin = Origin(model.version, model.snapshot_name, notice=model.notice)
     labels = [line.fields[0] if len(line.fields) == 1 else None for line in lines]
-    found = find_alive(opened, "entities", [label if isinstance(label, str) else "" for label in labels])
+    found = find_alive(model, "entities", [label if isinstance(label, str) else "" for label in labels])
     results: dict[int, Result] = {}
     for at, problem in found.problems.items():
         error = problem if isinstance(labels[at], str) else "expected one entity"
         results[at] = Failure(lines[at].number, error)
     good = np.array([at for at in range(len(lines)) if at not in results], int)
-    names = opened.names[0]
+    names = model.names[0]
     for begin in range(0, good.shape[0], AT_ONCE):
         numbers = good[begin : begin + AT_ONCE]
         rows = found.rows[numbers]

@@ -1,18 +1,32 @@
-"""Evidence as arrays by name, as a model version keeps it: θ, and the counts by relation."""
+"""What questions read of the graph, as a model version keeps it: θ, the counts by relation, and neighbour lists.
+
+Lists are those of the snapshot in full that a model stands on: they are written when it is trained, inherited by its
+nights, and patched by what changed since when they are opened.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
 from dkge_dist.evidence.counts import PathShares, RelationCounts
 from dkge_dist.evidence.features import FEATURES
 from dkge_dist.evidence.scores import Evidence
+from dkge_dist.evidence.thinning import ThinnedGraph
 from dkge_dist.evidence.walks import GraphEvidence, WalkLimits
 from dkge_dist.evidence.weights import EvidenceWeights
+from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.topology import Topology
-from dkge_dist.types import Array, DkgeError
+from dkge_dist.kernels.csr import Adjacency, are_sound
+from dkge_dist.kernels.evidence.hubs import HubCounts
+from dkge_dist.kernels.evidence.thinning import lists_of, overlaid
+from dkge_dist.store.manifest import ListsEntry, SnapshotManifest
+from dkge_dist.store.models import map_arrays, save_arrays
+from dkge_dist.store.storage import Staging
+from dkge_dist.store.store import Store
+from dkge_dist.types import Array, DkgeError, Split
 
 
 def to_arrays(evidence: Evidence) -> dict[str, Array]:
@@ -71,7 +85,121 @@ def paths_of(arrays: Mapping[str, Array]) -> PathShares:
     return PathShares(*_counts(arrays, "paths", "codes", "support", "total"))
 
 
-def evidence_of(arrays: Mapping[str, Array], topology: Topology, digest: Array, limits: WalkLimits) -> Evidence:
+def evidence_of(arrays: Mapping[str, Array], graph: ThinnedGraph, digest: Array, limits: WalkLimits) -> Evidence:
     """The evidence of a model version over the train graph of its snapshot."""
-    graph = GraphEvidence.counted(topology, counts_of(arrays), paths_of(arrays), digest, limits)
-    return Evidence(graph, weights_of(arrays))
+    return Evidence(GraphEvidence(graph, counts_of(arrays), paths_of(arrays), digest, limits), weights_of(arrays))
+
+
+class WalkedGraph(NamedTuple):
+    """The train graph of a snapshot as neighbour lists: in full, and thinned for walks where a model has evidence."""
+
+    full: Topology
+    thinned: ThinnedGraph | None
+
+
+KINDS = ("outgoing", "incoming", "neighbours")
+
+
+def current_lists(
+    store: Store,
+    staging: Staging,
+    manifest: SnapshotManifest,
+    snapshot: Snapshot,
+    digest: Array,
+    limits: WalkLimits | None,
+    before: ListsEntry | None = None,
+) -> ListsEntry:
+    """The lists that a model of a snapshot names: those `before`, if they are of the base that it stands on, or new.
+
+    Without `limits` the model has no evidence to walk for.
+    """
+    key = store.base_of(manifest).train.digest
+    if before is not None and before.base == key:
+        return before
+    full = _base_topology(snapshot)
+    arrays: dict[str, Array] = {}
+    for name, lists in zip(KINDS, full.lists, strict=True):
+        arrays |= {f"{name}.indptr": lists.indptr, f"{name}.entries": lists.entries}
+    if limits is not None:
+        thinned = ThinnedGraph.of(full, digest, *_sampling(limits))
+        arrays["thin.sampling"] = np.array(_sampling(limits))
+        for name, lists in zip(KINDS, thinned.thin.lists, strict=True):
+            arrays[f"thin.{name}.indptr"], arrays[f"thin.{name}.entries"] = lists_of(lists, thinned.hubs.rows)
+        arrays |= {f"hubs.{name}": array for name, array in thinned.hubs._asdict().items()}
+    return ListsEntry(base=key, part=save_arrays(staging, arrays))
+
+
+def open_graph(
+    store: Store,
+    manifest: SnapshotManifest,
+    snapshot: Snapshot,
+    entry: ListsEntry | None,
+    digest: Array,
+    limits: WalkLimits | None,
+) -> WalkedGraph:
+    """The lists of a snapshot: its base by the stored ones, patched by the change since; made where there are none."""
+    change, stored = snapshot.diff.splits[Split.TRAIN], None
+    if entry is not None and entry.base == store.base_of(manifest).train.digest:
+        stored = _StoredLists(map_arrays(store, entry.part), snapshot, entry)
+    base = stored.topology() if stored is not None else _base_topology(snapshot)
+    full = base.after(change)[0]
+    if limits is None:
+        return WalkedGraph(full, None)
+    if stored is None or not stored.are_thinned_by(limits):
+        return WalkedGraph(full, ThinnedGraph.of(full, digest, *_sampling(limits)))
+    return WalkedGraph(full, stored.thinned(base, limits).after(full, change, digest))
+
+
+def _base_topology(snapshot: Snapshot) -> Topology:
+    return Topology.of(snapshot.base.splits[Split.TRAIN], snapshot.base.entity_rows)
+
+
+def _sampling(limits: WalkLimits) -> tuple[int, int]:
+    # One neighbour more than walks start with: the spare.
+    return limits.seed, limits.max_neighbours + 1
+
+
+class _StoredLists:
+    """The arrays of such a part. Kernels take positions and rows on trust, so they are checked before."""
+
+    def __init__(self, arrays: Mapping[str, Array], snapshot: Snapshot, entry: ListsEntry) -> None:
+        self._arrays, self._entry = arrays, entry
+        self._rows, self._relations = snapshot.base.entity_rows, snapshot.relation_rows
+
+    def topology(self) -> Topology:
+        """Of the base in full."""
+        lists = (self._lists(kind, ("indptr", "entries"), self._rows) for kind in KINDS)
+        return Topology(*(Adjacency.of(*some) for some in lists))
+
+    def are_thinned_by(self, limits: WalkLimits) -> bool:
+        """Is the sample of hubs the one that these limits ask for?"""
+        return tuple(self._arrays.get("thin.sampling", ())) == _sampling(limits)
+
+    def thinned(self, base: Topology, limits: WalkLimits) -> ThinnedGraph:
+        """The base thinned."""
+        rows, counts = self._named("hubs.rows"), self._named("hubs.counts")
+        if not are_sound(np.array([0, rows.shape[0]]), rows, 1, self._rows, 0):
+            raise self._damaged("hubs")
+        lists = (self._lists(f"thin.{kind}", ("indptr", "entries"), rows.shape[0]) for kind in KINDS)
+        thin = Topology(*(overlaid(full, rows, *some) for full, some in zip(base.lists, lists, strict=True)))
+        directed = 2 * self._relations
+        indptr, codes = self._lists("hubs", ("indptr", "codes"), rows.shape[0], (directed, directed))
+        if counts.shape != codes.shape:
+            raise self._damaged("hubs")
+        return ThinnedGraph(base, thin, HubCounts(rows, indptr, codes, counts), *_sampling(limits))
+
+    def _lists(
+        self, group: str, names: tuple[str, str], count: int, limits: tuple[int, int] | None = None
+    ) -> tuple[Array, Array]:
+        indptr, entries = (self._named(f"{group}.{name}") for name in names)
+        if not are_sound(indptr, entries, count, *(limits or (self._rows, self._relations))):
+            raise self._damaged(group)
+        return indptr, entries
+
+    def _named(self, name: str) -> Array:
+        if name not in self._arrays:
+            raise self._damaged(name)
+        return self._arrays[name]
+
+    def _damaged(self, what: str) -> DkgeError:
+        return DkgeError(f"part {self._entry.part.digest} is damaged: its {what} are not lists of this snapshot")

@@ -13,7 +13,7 @@ import numpy as np
 
 from dkge_dist.graph.diff import Change
 from dkge_dist.graph.topology import Topology
-from dkge_dist.kernels.csr import Adjacency, list_sizes
+from dkge_dist.kernels.csr import list_sizes
 from dkge_dist.kernels.evidence.hubs import HubCounts, count_hubs
 from dkge_dist.kernels.evidence.thinning import find_cuts, patched_rows, thin_lists, with_lists
 from dkge_dist.kernels.jit import threads
@@ -49,7 +49,7 @@ class ThinnedGraph:
         """`full` with the lists of `rows` thinned anew and all others as they are in the thinned graph."""
         cuts = find_cuts(full.neighbours, digest, self.seed, self.limit, rows)
         thin = []
-        for whole, before in zip(_lists(full), _lists(self.thin), strict=True):
+        for whole, before in zip(full.lists, self.thin.lists, strict=True):
             same = np.setdiff1d(patched_rows(before), rows).astype(ROW)
             lists = thin_lists(whole, digest, self.seed, rows, cuts)
             thin.append(with_lists(whole, (before, same), rows, lists))
@@ -59,10 +59,6 @@ class ThinnedGraph:
 
 
 _NO_HUBS = HubCounts(np.empty(0, ROW), np.zeros(1, OFFSET), np.empty(0, OFFSET), np.empty(0, OFFSET))
-
-
-def _lists(topology: Topology) -> tuple[Adjacency, Adjacency, Adjacency]:
-    return topology.outgoing, topology.incoming, topology.neighbours
 
 
 def _count(topology: Topology, rows: Array) -> HubCounts:

@@ -25,6 +25,7 @@ from dkge_dist.kernels.evidence.lists import EvidenceCounts, EvidenceGraph, Evid
 from dkge_dist.kernels.evidence.walks import COLUMNS, Found, WalkInputs, link_pairs, walk, weigh_pairs
 from dkge_dist.kernels.jit import as_readonly, threads
 from dkge_dist.kernels.sets import distinct, runs
+from dkge_dist.settings import Settings
 from dkge_dist.types import OFFSET, ROW, Array
 
 SLICES_A_THREAD = 4
@@ -46,6 +47,11 @@ class WalkLimits(NamedTuple):
     seed: int
     max_neighbours: int
     max_candidates: int
+
+    @staticmethod
+    def of(settings: Settings) -> WalkLimits:
+        """Those of a model that was learnt under some settings."""
+        return WalkLimits(settings.seed, settings.evidence.max_neighbours, settings.evidence.max_candidates)
 
 
 @dataclass(frozen=True)

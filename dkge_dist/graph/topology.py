@@ -30,6 +30,11 @@ class Topology:
     incoming: Adjacency
     neighbours: Adjacency
 
+    @property
+    def lists(self) -> tuple[Adjacency, Adjacency, Adjacency]:
+        """All three, in their order."""
+        return self.outgoing, self.incoming, self.neighbours
+
     @staticmethod
     def of(train: Triples, entity_rows: int) -> Topology:
         """From canonical train triples."""

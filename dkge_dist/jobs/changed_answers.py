@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dkge_dist.ask.answer import AnswerOptions, answer
+from dkge_dist.ask.answers import AnswerOptions, answer
 from dkge_dist.ask.batches import Line
-from dkge_dist.ask.session import open_session
+from dkge_dist.ask.model import open_model_on
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.jobs.report import Report
@@ -110,8 +110,8 @@ def _is_alive(alive: Array, rows: Array) -> Array:
 def _asked(store: Store, runtime: Runtime, questions: list[Line], model: ModelManifest) -> list[Report]:
     if not questions:
         return []
-    with open_session(store, runtime, str(model.version)) as session:
-        return [found.to_dict() for found in answer(session, questions, AnswerOptions(top=TOP))]
+    with open_model_on(runtime, store, str(model.version)) as opened:
+        return [found.to_dict() for found in answer(opened, questions, AnswerOptions(top=TOP))]
 
 
 def _best(question: Report) -> list[dict[str, Any]]:

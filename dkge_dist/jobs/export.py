@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dkge_dist.ask.model import OpenedModel, open_model
+from dkge_dist.ask.model import Model, open_model
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.jobs.report import Report, seconds_since
 from dkge_dist.kernels.sets import distinct
@@ -23,7 +23,7 @@ def export(store: Store, out: Path, format: Format, version: str | None, field: 
     """Write one field of all entities and relations of a model's snapshot to a new folder."""
     began = time.monotonic()
     opened = open_model(store, version)
-    entry = opened.model.model
+    entry = opened.entry
     kinds = (
         ("entities", entry.entities[field], opened.snapshot.entities_alive, opened.names[0]),
         ("relations", entry.relations[field], opened.snapshot.relations_alive, opened.names[1]),
@@ -46,8 +46,8 @@ def export_changes(store: Store, out: Path, format: Format, version: str | None,
     began = time.monotonic()
     before = store.find_model(since)
     opened = open_model(store, version)
-    _refuse_other_dimension(store, before, opened.model, field)
-    old, new = before.model, opened.model.model
+    _refuse_other_dimension(store, before, opened.manifest, field)
+    old, new = before.model, opened.entry
     snapshots = store.snapshot_manifest(old.snapshot), store.snapshot_manifest(new.snapshot)
     diff = store.diff(*snapshots)
     # The later of the two snapshots knows all labels: also those that an earlier one did not have yet.
@@ -111,16 +111,16 @@ def all_names(names: Dictionary, rows: Array) -> list[str | None] | None:
 
 
 def _report(
-    opened: OpenedModel, out: Path, format: Format, field: Field, counts: Report, written: Sequence[str], began: float
+    opened: Model, out: Path, format: Format, field: Field, counts: Report, written: Sequence[str], began: float
 ) -> Report:
     return {
         "out": str(out),
         "format": format,
         "what": field.value,
-        "version": opened.model.version,
+        "version": opened.version,
         "snapshot": opened.snapshot_name,
         **counts,
-        "dim": opened.model.model.entities[field].dim,
+        "dim": opened.entry.entities[field].dim,
         "files": [*written],
         "seconds": seconds_since(began),
     }

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dkge_dist.ask.evidence import open_evidence
-from dkge_dist.ask.model import joint_embedding, open_embedding, open_model
+from dkge_dist.ask.model import joint_embedding, open_model_on
 from dkge_dist.evaluation.fidelity import NightTriples, measure_groups, measure_night, night_triples
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.snapshot import Snapshot
-from dkge_dist.graph.topology import Topology
 from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.jobs.report import seconds_since
 from dkge_dist.records import Fidelity, FidelityRecord, PreviousFidelity
@@ -41,23 +39,18 @@ class FidelityOptions:
 def fidelity(store: Store, runtime: Runtime, version: str | None, options: FidelityOptions) -> FidelityRecord:
     """Exact: all triples of the night against all entities."""
     began = time.monotonic()
-    opened = open_model(store, version)
-    now = store.snapshot_manifest(opened.model.model.snapshot)
-    parent = updated_from(store, opened.model)
-    before = store.find_snapshot(options.since) if options.since else night_began(store, opened.model)
-    diff = store.diff(before, now)
-    evidence = open_evidence(opened) if options.evidence else None
-    train = opened.snapshot.triples(Split.TRAIN)
-    topology = evidence.graph.graph.full if evidence is not None else Topology.of(train, opened.snapshot.entity_rows)
-    night = night_triples(diff, train, topology, opened.snapshot, opened.model.model.settings.get("seed", 0))
-    with open_embedding(opened, runtime) as embedding:
-        found = measure_night(embedding, night, topology, evidence)
+    with open_model_on(runtime, store, version) as model:
+        parent, snapshot = updated_from(store, model.manifest), model.snapshot
+        before = store.find_snapshot(options.since) if options.since else night_began(store, model.manifest)
+        diff, seed = store.diff(before, model.snapshot_manifest), model.entry.settings.get("seed", 0)
+        night = night_triples(diff, snapshot.triples(Split.TRAIN), model.topology, snapshot, seed)
+        found = measure_night(model.embedding, night, model.topology, model.evidence_if(options.evidence))
     previous = {}
     if parent is not None and parent.model.snapshot == before.version:
         previous["before"] = _before(store, runtime, parent, night, options.evidence)
     return FidelityRecord(
-        version=opened.model.version,
-        snapshot=opened.snapshot_name,
+        version=model.version,
+        snapshot=model.snapshot_name,
         since=before.snapshot.name,
         added=diff.added.count,
         deleted_triples=diff.deleted.count,
@@ -81,11 +74,9 @@ def _before(
     store: Store, runtime: Runtime, parent: ModelManifest, night: NightTriples, by_evidence: bool
 ) -> PreviousFidelity:
     """What the model before the night said of the triples that were there then, in the graph that was there then."""
-    opened = open_model(store, str(parent.version))
-    evidence = open_evidence(opened) if by_evidence else None
-    topology = Topology.of(opened.snapshot.triples(Split.TRAIN), opened.snapshot.entity_rows)
-    with open_embedding(opened, runtime) as embedding:
-        found = measure_groups(embedding, night.there_before(), topology, evidence)
+    with open_model_on(runtime, store, str(parent.version)) as model:
+        evidence = model.evidence_if(by_evidence)
+        found = measure_groups(model.embedding, night.there_before(), model.topology, evidence)
     return PreviousFidelity.model_validate({"version": parent.version, **found})
 
 

@@ -15,20 +15,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from dkge_dist.ask.model import OpenedModel, joint_embedding
+from dkge_dist.ask.model import Model
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.sources.base import Source
 from dkge_dist.jobs.drift import DriftDecision, decide
-from dkge_dist.jobs.evaluate import evaluate_splits
 from dkge_dist.jobs.fidelity import night_began
 from dkge_dist.jobs.ingest import ingest
-from dkge_dist.jobs.published import PublishedModel
 from dkge_dist.jobs.report import seconds_since
 from dkge_dist.jobs.takeover import Incumbent
 from dkge_dist.jobs.train import TrainOptions, TrainRequest, trained
 from dkge_dist.jobs.update import SnapshotChange, kept_paths, load_change, updated
+from dkge_dist.measure.link_prediction import evaluate_splits
 from dkge_dist.records import Decision, Fidelity, NightlyRecord, NightRecord, Quality, TrainingRecord
 from dkge_dist.runtime import Monitor, Runtime
 from dkge_dist.settings import Settings, SettingsGiven, load_settings, settings_of_model
@@ -175,11 +174,11 @@ class _Night:
     def update(self, start: ModelManifest, settings: Settings) -> ModelManifest:
         """Learn online, then evaluate."""
         change = self._change(start)
-        with updated(self.store, self.runtime, change, settings, self.monitor) as done:
+        with updated(self.store, self.runtime, change, settings, self.monitor) as (record, model):
             self.learnt = change.diff
-            self.done |= {"update": done.record, "evaluate": self._evaluate(done)}
-        self._publish(done.manifest.version, headline(done.record, start.model.record.valid))
-        return done.manifest
+            self.done |= {"update": record, "evaluate": self._evaluate(model)}
+        self._publish(model.version, headline(record, start.model.record.valid))
+        return model.manifest
 
     def retrain(self, model: ModelManifest, settings: Settings, why: str | None) -> None:
         """Train from scratch what was learnt online. It is promoted unless it is worse."""
@@ -196,12 +195,12 @@ class _Night:
         """Train from scratch, then evaluate what was promoted."""
         how = (settings, preset, why, TrainOptions(), incumbent)
         request = TrainRequest(self.current, self.snapshot, self.names, *how)
-        with trained(self.store, self.runtime, request, self.monitor) as done:
-            self.done["train"] = done.record
-            promoted = done.record.comparison is None or done.record.comparison.promoted
+        with trained(self.store, self.runtime, request, self.monitor) as (record, model):
+            self.done["train"] = record
+            promoted = record.comparison is None or record.comparison.promoted
             if promoted:
-                self.done["evaluate"] = self._evaluate(done)
-        self._publish(done.manifest.version, headline_of_training(done.record), promoted)
+                self.done["evaluate"] = self._evaluate(model)
+        self._publish(model.version, headline_of_training(record), promoted)
 
     def _publish(self, version: int, line: str, promoted: bool = True) -> None:
         self.headlines.append(line)
@@ -226,7 +225,5 @@ class _Night:
             kept_paths(self.store, start),
         )
 
-    def _evaluate(self, done: PublishedModel[Any]) -> dict[str, Any]:
-        opened = OpenedModel(self.store, done.manifest, self.snapshot, self.current.snapshot.name, self.names)
-        embedding = joint_embedding(done.tables, self.snapshot)
-        return evaluate_splits(opened, embedding, done.evidence, self.monitor.progress)
+    def _evaluate(self, model: Model) -> dict[str, Any]:
+        return evaluate_splits(model, self.monitor.progress)

@@ -7,24 +7,23 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dkge_dist.ask.calibration import measure_calibration
-from dkge_dist.ask.evidence import walk_limits
-from dkge_dist.ask.model import joint_embedding
+from dkge_dist.ask.model import Model, joint_embedding
 from dkge_dist.evidence.fitting import EvidenceFitting, validation_half
 from dkge_dist.evidence.scores import Evidence
-from dkge_dist.evidence.stored import to_arrays
+from dkge_dist.evidence.stored import current_lists, to_arrays
+from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.jobs.fidelity import sampled_fidelity
 from dkge_dist.jobs.graphs import training_graph
-from dkge_dist.jobs.published import PublishedModel
 from dkge_dist.jobs.report import seconds_since
 from dkge_dist.jobs.takeover import Incumbent, compare
 from dkge_dist.jobs.validation import measure_validation
@@ -98,14 +97,14 @@ def train(
     is_of_it = current is not None and current.model.snapshot == manifest.version
     incumbent = Incumbent.of(store, current) if current is not None and is_of_it else None
     request = TrainRequest(manifest, store.snapshot(manifest), names, settings, preset, None, options, incumbent, start)
-    with trained(store, runtime, request, monitor) as done:
-        comparison = done.record.comparison
+    with trained(store, runtime, request, monitor) as (record, model):
+        comparison = record.comparison
         if comparison is None or not comparison.worse:
-            return done.record
-        old, new = comparison.incumbent, done.manifest
+            return record
+        old, new = comparison.incumbent, model.manifest
         is_worse = f"version {new.version} is measurably worse than version {old}: {'; '.join(comparison.worse)}"
         back = f"`dkge rollback {store} {_way_back(store, new, old)}` goes back"
-        return done.record.with_(warning=f"{is_worse}; {back}")
+        return record.with_(warning=f"{is_worse}; {back}")
 
 
 def _way_back(store: Store, published: ModelManifest, model: int) -> int:
@@ -120,7 +119,7 @@ def _way_back(store: Store, published: ModelManifest, model: int) -> int:
 @contextmanager
 def trained(
     store: Store, runtime: Runtime, request: TrainRequest, monitor: Monitor
-) -> Iterator[PublishedModel[TrainingRecord]]:
+) -> Iterator[tuple[TrainingRecord, Model]]:
     """Train a snapshot and publish the model; it goes on from a checkpoint unless `fresh`."""
     began = time.monotonic()
     settings, manifest, start = request.settings, request.manifest, request.start
@@ -132,7 +131,7 @@ def trained(
         digests = (request.names[0].digests, request.names[1].digests)
         graph = training_graph(request.snapshot, digests, settings)
         monitor.progress(0.0, "reading evidence off the graph")
-        fitting = EvidenceFitting.of(graph, walk_limits(settings)) if settings.evidence.enabled else None
+        fitting = EvidenceFitting.of(graph, WalkLimits.of(settings)) if settings.evidence.enabled else None
         if start is None:
             job, begin = _job(graph, settings, fitting, checkpoints.folder), random_start(graph, settings)
         else:
@@ -188,17 +187,21 @@ def trained(
                 paths=graph.paths.to_arrays(),
             )
             with store.storage.staging() as staging:
+                lists = current_lists(
+                    store, staging, manifest, request.snapshot, digests[0], fitting.graph.limits if fitting else None
+                )
                 tables = (
                     run.tables.entities.save(staging, manifest.block_rows),
                     run.tables.relations.save(staging, block_rows(job.graph.relation_rows)),
                 )
-                entry = save_model(staging, manifest.version, tables, result.dense, metadata)
+                entry = save_model(staging, manifest.version, tables, result.dense, replace(metadata, lists=lists))
                 published = publish_model(store, entry, seconds_since(began), promoted=promoted)
             training.remove()
             record = record.with_(
                 version=published.version, bytes_written=staging.written, total_seconds=seconds_since(began)
             )
-            yield PublishedModel(record, published, run.tables, evidence)
+            known = (request.snapshot, request.names, embedding, evidence)
+            yield record, Model(store, published, *known)
 
 
 def _job(

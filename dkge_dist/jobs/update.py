@@ -12,23 +12,21 @@ import numpy as np
 import torch
 
 from dkge_dist.ask.calibration import kept_calibration
-from dkge_dist.ask.evidence import walk_limits
-from dkge_dist.ask.model import joint_embedding
+from dkge_dist.ask.model import Model, joint_embedding
 from dkge_dist.evaluation.fidelity import forgotten
 from dkge_dist.evaluation.validation import Validation
 from dkge_dist.evidence.counts import PathShares
 from dkge_dist.evidence.fitting import EvidenceFitting, sampled, validation_half
 from dkge_dist.evidence.questions import Distances
 from dkge_dist.evidence.scores import Evidence
-from dkge_dist.evidence.stored import counts_of, to_arrays, weights_of
-from dkge_dist.evidence.walks import GraphEvidence
+from dkge_dist.evidence.stored import counts_of, current_lists, to_arrays, weights_of
+from dkge_dist.evidence.walks import GraphEvidence, WalkLimits
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.training_graph import find_affected
 from dkge_dist.jobs.drift import baseline_after, find_drift, load_ranked
 from dkge_dist.jobs.fidelity import sampled_fidelity
 from dkge_dist.jobs.graphs import training_graph
-from dkge_dist.jobs.published import PublishedModel
 from dkge_dist.jobs.report import FINE, seconds_since
 from dkge_dist.jobs.validation import measure_validation
 from dkge_dist.kernels.sets import distinct
@@ -111,8 +109,8 @@ def update(
     target = _target(store, to)
     if target.version == parent.model.snapshot:
         return _nothing_to_do(parent, target, runtime.shards, began)
-    with updated(store, runtime, load_change(store, parent, target), settings, monitor) as done:
-        return done.record.with_(seconds=seconds_since(began))
+    with updated(store, runtime, load_change(store, parent, target), settings, monitor) as (record, _):
+        return record.with_(seconds=seconds_since(began))
 
 
 def plan(store: Store, parent: ModelManifest, to: str | None, settings: Settings, shards: int) -> UpdatePlanRecord:
@@ -189,7 +187,7 @@ class Night:
 @contextmanager
 def updated(
     store: Store, runtime: Runtime, change: SnapshotChange, settings: Settings, monitor: Monitor
-) -> Iterator[PublishedModel[NightRecord]]:
+) -> Iterator[tuple[NightRecord, Model]]:
     """Learn a change online and publish the model."""
     began = time.monotonic()
     night = Night(change, settings)
@@ -242,6 +240,15 @@ def updated(
                 {**ranked.to_arrays(), **kept_calibration(store, change.parent.model)} if ranked is not None else None,
                 baseline,
                 night.graph.paths.to_arrays(),
+                current_lists(
+                    store,
+                    staging,
+                    change.target_manifest,
+                    change.target,
+                    night.graph.digests[0],
+                    evidence.graph.limits if evidence is not None else None,
+                    change.parent.model.lists,
+                ),
             )
             entry = save_update(staging, change.parent, change.target_manifest.version, rows, deltas, metadata)
             published = publish_model(store, entry, seconds_since(began), change.current)
@@ -255,7 +262,8 @@ def updated(
             publish_seconds=publish_seconds,
             seconds=seconds_since(began),
         )
-        yield PublishedModel(record, published, tables, evidence)
+        embedding = joint_embedding(tables, change.target)
+        yield record, Model(store, published, change.target, embedding=embedding, evidence=evidence)
 
 
 def _compacted(store: Store, published: ModelManifest) -> ModelManifest:
@@ -300,7 +308,7 @@ def _evidence_after(store: Store, night: Night) -> Evidence | None:
     arrays, before, graph = load_arrays(store, part), night.before, night.graph
     change = night.change.diff.train
     counts = counts_of(arrays).after(before.topology, graph.topology, change, graph.relation_rows)
-    limits = walk_limits(night.settings)
+    limits = WalkLimits.of(night.settings)
     found = GraphEvidence.counted(graph.topology, counts, PathShares.of(graph.paths), graph.digests[0], limits)
     weights = weights_of(arrays)
     return Evidence(found, replace(weights, changed=weights.changed + change.added.count + change.deleted.count))
@@ -312,7 +320,7 @@ def _beside(night: Night, evidence: Evidence, distances: Distances, monitor: Mon
     graph, settings = night.graph, night.settings
     if 0 < settings.online.refit_evidence * graph.train.count <= evidence.weights.changed:
         monitor.progress(1.0, "fitting the weights of evidence")
-        return EvidenceFitting.of(graph, walk_limits(settings), evidence.graph).fitted(distances)
+        return EvidenceFitting.of(graph, WalkLimits.of(settings), evidence.graph).fitted(distances)
     known = (graph.train, night.plan.triples.take(night.plan.added))
     return evidence.beside(distances, *(sampled(triples, settings.seed) for triples in known))
 

@@ -132,6 +132,16 @@ class BaselineEntry(Entry):
     validation: PartEntry | None
 
 
+class ListsEntry(Entry):
+    """Neighbour lists of the train graph of a snapshot in full, whose train part is `base`; `part` has them as arrays.
+
+    Snapshots that stand on it are patches of these lists, so that the models of many nights share them.
+    """
+
+    base: Digest
+    part: PartEntry
+
+
 class ModelEntry(Entry):
     """What was learnt from one snapshot: tables of entities and relations, and dense parameters.
 
@@ -139,7 +149,8 @@ class ModelEntry(Entry):
     `record` says what the training or the update did, and how good it is.
     `evidence` holds its weights and counts, None where it was learnt without. `validation` holds the rank of every
     validation triple of a sample, `paths` the counts of relation paths of the snapshot, so that nobody has to count the
-    whole graph again. `updates` counts the updates since the tables were last written in full.
+    whole graph again. `lists` are what questions walk; without them they are made when they are needed. `updates`
+    counts the updates since the tables were last written in full.
     """
 
     snapshot: Count
@@ -153,6 +164,7 @@ class ModelEntry(Entry):
     evidence: PartEntry | None = None
     validation: PartEntry | None = None
     paths: PartEntry | None = None
+    lists: ListsEntry | None = None
     baseline: BaselineEntry | None = None
     updates: Count = 0
 

@@ -15,6 +15,7 @@ from dkge_dist.records import CompactRecord, ModelRecord
 from dkge_dist.store.manifest import (
     BaselineEntry,
     CurrentEntry,
+    ListsEntry,
     Manifest,
     ModelEntry,
     ModelManifest,
@@ -52,6 +53,7 @@ class ModelMetadata:
     validation: dict[str, Array] | None = None
     baseline: BaselineEntry | None = None
     paths: dict[str, Array] | None = None
+    lists: ListsEntry | None = None
 
 
 def save_small(staging: Staging, values: Mapping[Field, Array]) -> Tables:
@@ -69,22 +71,24 @@ def save_model(
         settings=about.settings,
         entities=tables[0],
         relations=tables[1],
-        dense=_save_arrays(staging, dense),
+        dense=save_arrays(staging, dense),
         evidence=_save_optional(staging, about.evidence),
         validation=_save_optional(staging, about.validation),
         paths=_save_optional(staging, about.paths),
+        lists=about.lists,
         history=_save_history(staging, about.history),
         record=about.record,
     )
 
 
-def _save_arrays(staging: Staging, arrays: dict[str, Array]) -> PartEntry:
+def save_arrays(staging: Staging, arrays: dict[str, Array]) -> PartEntry:
+    """Write arrays by name."""
     compact = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     return save_bytes(staging, safetensors.numpy.save(compact), len(arrays))
 
 
 def _save_optional(staging: Staging, arrays: dict[str, Array] | None) -> PartEntry | None:
-    return _save_arrays(staging, arrays) if arrays is not None else None
+    return save_arrays(staging, arrays) if arrays is not None else None
 
 
 def _save_history(staging: Staging, history: list[dict[str, Any]]) -> PartEntry:
@@ -113,6 +117,7 @@ def save_update(
         evidence=_save_optional(staging, about.evidence),
         validation=_save_optional(staging, about.validation),
         paths=_save_optional(staging, about.paths),
+        lists=about.lists,
         baseline=about.baseline,
         history=_save_history(staging, about.history),
         record=about.record,
@@ -227,6 +232,24 @@ def load_arrays(store: Store, part: PartEntry) -> dict[str, Array]:
     except (SafetensorError, ValueError, KeyError) as error:
         raise StoreError(f"part {path} is damaged: {error}") from None
     return tensors
+
+
+DTYPES = {"I64": np.int64, "I32": np.int32, "U64": np.uint64}
+"""Of arrays that are mapped, as their part names them."""
+
+
+def map_arrays(store: Store, part: PartEntry) -> dict[str, Array]:
+    """Flat arrays by name, verified, read-only and over the mapped part: they may be as large as the graph."""
+    path, data = open_part(store.storage, part.part)
+    try:
+        begin = 8 + int.from_bytes(data[:8].tobytes(), "little")
+        header: dict[str, Any] = json.loads(data[8:begin].tobytes())
+        return {
+            name: data[begin + at["data_offsets"][0] : begin + at["data_offsets"][1]].view(DTYPES[at["dtype"]])
+            for name, at in header.items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise StoreError(f"part {path} is damaged: {error!r}") from None
 
 
 def check_model(store: Store, entry: ModelEntry) -> list[str]:

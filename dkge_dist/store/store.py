@@ -18,6 +18,7 @@ from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.store.display_names import StoredNames
 from dkge_dist.store.graph_parts import RowCounts, load_base, load_change, load_segment
 from dkge_dist.store.manifest import (
+    BaseEntry,
     CurrentEntry,
     DisplayNamesEntry,
     Manifest,
@@ -283,6 +284,12 @@ class Store(Versions):
             if ancestor.snapshot.base is not None:
                 return chain
         raise StoreError(f"{self}: snapshot {manifest.snapshot.name!r} stands on no full one")
+
+    def base_of(self, manifest: SnapshotManifest) -> BaseEntry:
+        """The snapshot in full that a snapshot is stored as a change to."""
+        base = self.chain(manifest)[-1].snapshot.base
+        assert base is not None, "a chain ends with a snapshot in full"
+        return base
 
     def change(self, manifest: SnapshotManifest, rows: RowCounts | None = None) -> Diff:
         """What changed from the parent of a snapshot to it, of rows that there are at its version or at a later one."""

@@ -17,7 +17,7 @@ from dkge_dist.types import PathLike
 if TYPE_CHECKING:
     import zarr
 
-    from dkge_dist.jobs.open_store import OpenStore
+    from dkge_dist.surfaces.open_store import OpenStore
 
 __all__ = [
     "alias", "answer", "check", "diff", "evaluate", "evidence_table", "export", "fidelity", "gc", "ingest", "log",
@@ -81,8 +81,8 @@ def open(store: PathLike, *, version: VersionName = None) -> OpenStore:
     The current model, or that of a version or snapshot. Many threads may ask at once. Use it in a `with` statement, or
     `close` it.
     """
-    from dkge_dist.jobs.open_store import OpenStore
     from dkge_dist.store.store import Store
+    from dkge_dist.surfaces.open_store import OpenStore
 
     return OpenStore(Store.open(store), version_name(version))
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dkge_dist.ask.evidence import open_evidence
 from dkge_dist.ask.model import open_model
 from dkge_dist.evidence.scores import BY_HEART
 from dkge_dist.store.store import Store
@@ -39,7 +38,7 @@ class TestAnswer:
 
     def test_why_tells_the_evidence_of_each_answer(self, trained: tuple[Path, Ended], run: Run) -> None:
         """Its weights add up to E, which counts less where vectors know by heart."""
-        evidence = open_evidence(open_model(Store.open(trained[0]), None))
+        evidence = open_model(Store.open(trained[0]), None).evidence
         assert evidence is not None
         asked = ("answer", trained[0], "e1", "r1", "--top", "60", "--json")
         told = {answer["entity"]: answer for answer in run(*asked, "--why").json["answers"]}

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dkge_dist.ask.evidence import open_evidence
-from dkge_dist.ask.model import OpenedModel, open_model
+from dkge_dist.ask.model import Model, open_model
 from dkge_dist.ask.ranks import JointEmbedding, rank
 from dkge_dist.cluster.errors import ShardLostError
 from dkge_dist.cluster.runtime import RayRuntime
@@ -35,7 +34,7 @@ pytestmark = [pytest.mark.usefixtures("one_thread", "ray_here"), pytest.mark.tim
 
 
 @pytest.fixture(scope="module")
-def opened(tmp_path_factory: pytest.TempPathFactory) -> OpenedModel:
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Model:
     """A model whose joint vectors have few different values, so that many entities are equally far."""
     folder = tmp_path_factory.mktemp("runtime")
     source = write_tsv(folder / "graph.tsv", dense(count=1200, entities=300))
@@ -60,13 +59,13 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> OpenedModel:
     return open_model(store)
 
 
-def test_ranks_of_single_triples_agree(opened: OpenedModel) -> None:
+def test_ranks_of_single_triples_agree(opened: Model) -> None:
     """Not only their means; with ties, with candidates left out, and rows in the order they were asked for."""
-    snapshot, model = opened.snapshot, opened.model
+    snapshot, model = opened.snapshot, opened.manifest
     relations = load_table(opened.store.storage, model.model.relations[Field.JOINT])
     candidates = np.flatnonzero(snapshot.entities_alive)[::2].astype(ROW)
     triples, train = snapshot.triples(Split.TEST), snapshot.triples(Split.TRAIN)
-    asked, evidence = np.array([299, 3, 3, 64, 299, 130], ROW), open_evidence(opened)
+    asked, evidence = np.array([299, 3, 3, 64, 299, 130], ROW), opened.evidence
     assert evidence is not None
     runtimes: list[Runtime] = [LocalRuntime(), RayRuntime(ClusterConfig(3))]
     found = []
@@ -86,7 +85,7 @@ def test_ranks_of_single_triples_agree(opened: OpenedModel) -> None:
     assert held == [128, 108, 64], "blocks of 64 rows, round robin"
 
 
-def test_ties_are_broken_alike(opened: OpenedModel) -> None:
+def test_ties_are_broken_alike(opened: Model) -> None:
     store = opened.store.storage.location
     alone = api.answer(store, "e5", "r0", top=40, evidence=False)
     assert len({found["score"] for found in alone["answers"]}) < 8, "the test is about ties"
@@ -97,12 +96,12 @@ def test_ties_are_broken_alike(opened: OpenedModel) -> None:
     assert [found["entity"] for found in scored["answers"]] != [found["entity"] for found in alone["answers"]]
 
 
-def test_tables_have_room_for_new_rows(opened: OpenedModel) -> None:
+def test_tables_have_room_for_new_rows(opened: Model) -> None:
     rows = (400, 9)
     runtimes: list[Runtime] = [LocalRuntime(), RayRuntime(ClusterConfig(2))]
     pulled = []
     for runtime in runtimes:
-        with runtime.open_tables(opened.store, opened.model, rows) as tables:
+        with runtime.open_tables(opened.store, opened.manifest, rows) as tables:
             assert (tables.entities.rows, tables.relations.rows) == rows
             every = [{field: np.arange(count, dtype=ROW) for field in Field} for count in rows]
             pulled.append([table.pull(wanted) for table, wanted in zip(tables, every, strict=True)])
@@ -112,11 +111,11 @@ def test_tables_have_room_for_new_rows(opened: OpenedModel) -> None:
     assert not pulled[0][0][Field.JOINT][300:].any()
 
 
-def test_lost_shard_leaves_the_store_as_it_was(opened: OpenedModel) -> None:
+def test_lost_shard_leaves_the_store_as_it_was(opened: Model) -> None:
     runtime = RayRuntime(ClusterConfig(1))
     with (
         pytest.raises(DkgeError, match=r"^shard 0 is gone; .*store is as it was, and the same command starts again$"),
-        runtime.open_index(opened.store, opened.model),
+        runtime.open_index(opened.store, opened.manifest),
     ):
         raise ShardLostError("shard 0 is gone")
 
@@ -173,9 +172,7 @@ def test_run_gives_the_result_of_rank_0_and_the_tables(tmp_path: Path) -> None:
         (lambda store, **where: api.nightly(store, "nowhere", **where), {"workers": 2}),
     ],
 )
-def test_workers_and_addresses_go_with_shards(
-    opened: OpenedModel, call: Callable[..., Any], where: dict[str, Any]
-) -> None:
+def test_workers_and_addresses_go_with_shards(opened: Model, call: Callable[..., Any], where: dict[str, Any]) -> None:
     store = Path(opened.store.storage.location)
     before = listing(store)
     with pytest.raises(UsageError, match=r"--workers and --address go with --shards N"):
@@ -184,7 +181,7 @@ def test_workers_and_addresses_go_with_shards(
 
 
 @pytest.mark.parametrize("where", [{"shards": 0}, {"shards": -1}, {"shards": 2, "workers": 0}])
-def test_at_least_one_shard_and_one_worker(opened: OpenedModel, where: dict[str, int]) -> None:
+def test_at_least_one_shard_and_one_worker(opened: Model, where: dict[str, int]) -> None:
     with pytest.raises(UsageError, match="at least one of each"):
         api.train(opened.store.storage.location, **where)  # type: ignore[arg-type]
 
@@ -202,7 +199,7 @@ def test_at_least_one_shard_and_one_worker(opened: OpenedModel, where: dict[str,
     ids=" ".join,
 )
 def test_wrong_usage_ends_with_exit_code_2(
-    opened: OpenedModel, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    opened: Model, words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["dkge", words[0], opened.store.storage.location, *words[1:]])
     with pytest.raises(SystemExit) as ended:

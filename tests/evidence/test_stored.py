@@ -19,7 +19,7 @@ def test_evidence_reads_back() -> None:
     made = scored(TRIPLES, 9, 3)
     made = replace(made, weights=replace(made.weights, scale=0.5, near=2.25))
     arrays = {name: np.array(array) for name, array in to_arrays(made).items()}
-    back = evidence_of(arrays, made.graph.graph.full, made.graph.digest, made.graph.limits)
+    back = evidence_of(arrays, made.graph.graph, made.graph.digest, made.graph.limits)
     pairs = every_pair(RandomGraph(9, 3, []))
     assert back.of(*pairs).tobytes() == made.of(*pairs).tobytes()
     assert made.of(*pairs).any()

@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 from pyoxigraph import Literal, RdfFormat, parse
 
 from dkge_dist.ask.batches import lines_in
-from dkge_dist.ask.model import lines_of_three
 from dkge_dist.graph.sources.arrow import ParquetSource
 from dkge_dist.graph.sources.base import Rejects, Source, SourceOptions
 from dkge_dist.graph.sources.debian import DebianSource
@@ -210,8 +209,6 @@ def case_questions(rng: Rng, folder: Path) -> None:
     lines = enumerate(data.decode("utf-8").split("\n"), 1)
     expected = [(number, *line.removesuffix("\r").split("\t")) for number, line in lines]
     compare(batch, [line for line in expected if line[1:] != ("",)])
-    found = [tuple(fields) for _, fields in lines_of_three(path, "a question")]
-    compare(found, [line[1:] for line in expected if line[1:] != ("",)])
 
 
 def case_checkpoint(rng: Rng, folder: Path) -> None:

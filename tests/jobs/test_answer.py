@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 import dkge_dist
-from dkge_dist.ask.answer import AnswerOptions, answer, questions_of
+from dkge_dist.ask.answers import AnswerOptions, answer, questions_of
 from dkge_dist.ask.batches import Line
+from dkge_dist.ask.model import open_model
 from dkge_dist.ask.results import Answers, Failure
-from dkge_dist.ask.session import open_session
-from dkge_dist.runtime import LocalRuntime
 from dkge_dist.store.store import Store
 from dkge_dist.types import DkgeError, Field, UsageError
 from tests.graphs import everything
@@ -26,11 +25,9 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 BY_VECTORS = AnswerOptions(7, evidence=False)
 
 
-def ask(
-    store: Path, lines: list[tuple[str | None, ...]], options: AnswerOptions, keep: bool = False
-) -> list[Answers | Failure]:
-    with open_session(Store.open(store), LocalRuntime(), keep=keep) as session:
-        return list(answer(session, [Line(n, fields) for n, fields in enumerate(lines, 1)], options))  # type: ignore[arg-type]
+def ask(store: Path, lines: list[tuple[str | None, ...]], options: AnswerOptions) -> list[Answers | Failure]:
+    model = open_model(Store.open(store))
+    return list(answer(model, [Line(n, fields) for n, fields in enumerate(lines, 1)], options))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("asks_tail", [True, False])
@@ -60,11 +57,10 @@ def test_known_facts_come_first_then_the_nearest_entities(store: Path, asks_tail
 QUESTIONS = [("e4", "r2", None), (None, "r0", "e9"), ("e4", None, "e9"), ("e4", "r2", "?"), ("e1", "?", "e1")]
 
 
-@pytest.mark.parametrize("keep", [False, True])
-def test_many_questions_are_answered_as_each_alone(store: Path, keep: bool) -> None:
+def test_many_questions_are_answered_as_each_alone(store: Path) -> None:
     """Whether lists of the whole graph are made for them, or each is answered from its surroundings."""
     options = AnswerOptions(5, why=True)
-    together = ask(store, QUESTIONS, options, keep)
+    together = ask(store, QUESTIONS, options)
     for question, found in zip(QUESTIONS, together, strict=True):
         (alone,) = ask(store, [question], options)
         assert found == alone and (found.head, found.relation, found.tail) == (alone.head, alone.relation, alone.tail)

@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import dkge_dist
-from dkge_dist.ask import evidence as job
-from dkge_dist.ask.evidence import FEW_QUESTIONS, open_evidence, walk_limits
-from dkge_dist.ask.model import OpenedModel, open_embedding, open_model
+from dkge_dist.ask.model import Model, open_model
 from dkge_dist.evidence.fitting import EvidenceFitting
-from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.evidence.stored import to_arrays
-from dkge_dist.evidence.surroundings import triples_around
 from dkge_dist.evidence.walks import GraphEvidence, WalkLimits
 from dkge_dist.jobs.graphs import training_graph
-from dkge_dist.runtime import LocalRuntime
 from dkge_dist.settings import load_settings, settings_of_model
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
-from dkge_dist.types import ROW, Triples
 from tests.jobs.building import ADDED, ingest_night, some_train, trained_store
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def opened_evidence(path: Path, version: str | None = None) -> tuple[OpenedModel, Evidence]:
+def opened_evidence(path: Path, version: str | None = None) -> tuple[Model, Evidence]:
     opened = open_model(Store.open(path), version)
-    evidence = open_evidence(opened)
+    evidence = opened.evidence
     assert evidence is not None
     return opened, evidence
 
@@ -48,54 +41,27 @@ def assert_same_graph(one: GraphEvidence, other: GraphEvidence) -> None:
     assert one.limits == other.limits
 
 
-def rebuilt(opened: OpenedModel) -> GraphEvidence:
-    settings = settings_of_model(opened.model.model.settings)
+def rebuilt(opened: Model) -> GraphEvidence:
+    settings = settings_of_model(opened.entry.settings)
     graph = training_graph(opened.snapshot, (opened.names[0].digests, opened.names[1].digests), settings)
-    return GraphEvidence.of(graph, walk_limits(settings))
+    return GraphEvidence.of(graph, WalkLimits.of(settings))
 
 
 def test_limits_are_settings() -> None:
     settings = load_settings(None, ["seed=3", "evidence.max_neighbours=9", "evidence.max_candidates=80"])
-    assert walk_limits(settings) == WalkLimits(3, 9, 80)
+    assert WalkLimits.of(settings) == WalkLimits(3, 9, 80)
 
 
 def test_a_model_is_opened_with_the_evidence_that_it_was_learnt_with(store: Path) -> None:
     """Weights are those of the fit beside its vectors."""
     opened, evidence = opened_evidence(store)
     assert_same_graph(evidence.graph, rebuilt(opened))
-    settings = settings_of_model(opened.model.model.settings)
+    settings = settings_of_model(opened.entry.settings)
     graph = training_graph(opened.snapshot, (opened.names[0].digests, opened.names[1].digests), settings)
-    with open_embedding(opened, LocalRuntime()) as embedding:
-        fitted = EvidenceFitting.of(graph, walk_limits(settings)).fitted(embedding.distances)
+    fitted = EvidenceFitting.of(graph, WalkLimits.of(settings)).fitted(opened.embedding.distances)
     assert fitted.weights.relation_2RJ.tobytes() == evidence.weights.relation_2RJ.tobytes()
     assert (fitted.weights.scale, fitted.weights.near) == (evidence.weights.scale, evidence.weights.near)
     assert evidence.weights.near > 0
-
-
-def test_a_few_questions_are_answered_from_their_surroundings(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As from the whole graph: answers, scores and reasons."""
-    opened, whole = opened_evidence(store)
-    asked = Questions(np.array([4, 9], ROW), np.array([2, 0], ROW), np.array([True, False]))
-    few = open_evidence(opened, asked)
-    assert few is not None
-    for mine, theirs in zip(few.candidates(asked), whole.candidates(asked), strict=True):
-        assert mine.tobytes() == theirs.tobytes()
-    many = asked.take(np.zeros(FEW_QUESTIONS + 1, int))
-    used: list[int] = []
-
-    def counted(*given: Any) -> Triples:
-        used.append(1)
-        return triples_around(*given)
-
-    monkeypatch.setattr(job, "triples_around", counted)
-    open_evidence(opened, many)
-    open_evidence(opened)
-    assert not used, "many are answered from the whole graph"
-    answers = [dkge_dist.answer(store, f"e{n}", "r2", why=True, top=30)["answers"] for n in range(6)]
-    assert len(used) == 6
-    monkeypatch.setattr(job, "FEW_QUESTIONS", 0)
-    assert [dkge_dist.answer(store, f"e{n}", "r2", why=True, top=30)["answers"] for n in range(6)] == answers
-    assert len(used) == 6
 
 
 def test_after_nights_it_is_that_of_the_new_snapshot_under_the_same_weights(store: Path, tmp_path: Path) -> None:
@@ -122,15 +88,17 @@ def test_after_nights_it_is_that_of_the_new_snapshot_under_the_same_weights(stor
 
 def test_the_paper_preset_has_none(tmp_path: Path) -> None:
     store = trained_store(tmp_path, "paper")
-    assert open_evidence(open_model(Store.open(store))) is None
+    assert open_model(Store.open(store)).evidence is None
     ingest_night(tmp_path / "n1.changes", store, ADDED, [])
     dkge_dist.update(store)
-    assert open_evidence(open_model(Store.open(store))) is None
+    assert open_model(Store.open(store)).evidence is None
 
 
-def test_a_damaged_part_is_named(store: Path) -> None:
+@pytest.mark.parametrize("what", ["evidence", "lists"])
+def test_a_damaged_part_is_named(store: Path, what: str) -> None:
     opened = Store.open(store)
-    part = opened.find_model().model.evidence
+    entry = opened.find_model().model
+    part = entry.evidence if what == "evidence" else entry.lists and entry.lists.part
     assert part is not None
     path = opened.storage.part_path(part.part)
     path.write_bytes(b"\xff" * part.size)

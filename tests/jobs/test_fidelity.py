@@ -10,14 +10,12 @@ from typing import Any
 import pytest
 
 import dkge_dist
-from dkge_dist.ask.evidence import open_evidence
-from dkge_dist.ask.model import open_embedding, open_model
+from dkge_dist.ask.model import open_model
 from dkge_dist.ask.ranks import metrics, rank
 from dkge_dist.evaluation.fidelity import measure_night, night_triples
 from dkge_dist.graph.topology import Topology
 from dkge_dist.jobs import fidelity as job
 from dkge_dist.jobs.fidelity import night_began
-from dkge_dist.runtime import LocalRuntime
 from dkge_dist.store.store import Store
 from dkge_dist.types import DkgeError, Split
 from tests.jobs.building import ADDED, SMALL, ingest_night, some_train
@@ -62,13 +60,13 @@ def test_it_is_exact(updated: Path) -> None:
     report = dkge_dist.fidelity(updated)
     store = Store.open(updated)
     opened = open_model(store)
-    evidence = open_evidence(opened)
+    evidence = opened.evidence
     train = opened.snapshot.triples(Split.TRAIN)
     topology = Topology.of(train, opened.snapshot.entity_rows)
     diff = store.diff(store.find_snapshot("n1"), store.find_snapshot("n2"))
     night = night_triples(diff, train, topology, opened.snapshot, 7)
-    with open_embedding(opened, LocalRuntime()) as embedding:
-        assert groups(report) == measure_night(embedding, night, topology, evidence)
+    embedding = opened.embedding
+    assert groups(report) == measure_night(embedding, night, topology, evidence)
     assert report["sampled"] is False
     assert ("with_evidence" in report["deleted"]) == (evidence is not None)
 
@@ -80,18 +78,18 @@ def test_what_was_there_before_is_compared_with_the_model_before(updated: Path) 
     assert "before" not in dkge_dist.fidelity(updated, since="base")
     store = Store.open(updated)
     opened, now = open_model(store, "4"), open_model(store, "6")
-    evidence, train = open_evidence(opened), now.snapshot.triples(Split.TRAIN)
+    evidence, train = opened.evidence, now.snapshot.triples(Split.TRAIN)
     diff = store.diff(store.find_snapshot("n1"), store.find_snapshot("n2"))
     night = night_triples(diff, train, Topology.of(train, now.snapshot.entity_rows), now.snapshot, 7)
-    with open_embedding(opened, LocalRuntime()) as embedding:
-        for name in ("deleted", "kept_near", "kept_far"):
-            triples, found = getattr(night, name), report["before"][name]
-            known = opened.snapshot.triples(Split.TRAIN)
-            assert found["triples"] == triples.count > 0
-            assert metrics(rank(embedding, triples, known).both).items() <= found["vectors"].items()
-            if evidence is not None:
-                by_both = metrics(rank(embedding, triples, known, evidence).both)
-                assert by_both.items() <= found["with_evidence"].items()
+    embedding = opened.embedding
+    for name in ("deleted", "kept_near", "kept_far"):
+        triples, found = getattr(night, name), report["before"][name]
+        known = opened.snapshot.triples(Split.TRAIN)
+        assert found["triples"] == triples.count > 0
+        assert metrics(rank(embedding, triples, known).both).items() <= found["vectors"].items()
+        if evidence is not None:
+            by_both = metrics(rank(embedding, triples, known, evidence).both)
+            assert by_both.items() <= found["with_evidence"].items()
 
 
 def test_a_sample_that_holds_everything_is_exact(updated: Path) -> None:

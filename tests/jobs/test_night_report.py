@@ -14,11 +14,11 @@ import pytest
 import dkge_dist
 from dkge_dist.jobs import night_report as job
 from dkge_dist.jobs.night_report import GROUPS, PHASES
-from dkge_dist.jobs.open_store import OpenStore
 from dkge_dist.store.manifest import tables_of
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
 from dkge_dist.surfaces import api
+from dkge_dist.surfaces.open_store import OpenStore
 from dkge_dist.surfaces.pages.report import render_page
 from dkge_dist.types import DkgeError, Field, UsageError
 from tests.jobs.building import ADDED, SMALL, base_triples, ring_night, some_train, write_lines, write_night

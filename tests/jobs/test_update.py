@@ -10,18 +10,17 @@ import numpy as np
 import pytest
 
 import dkge_dist
-from dkge_dist.ask.evidence import open_evidence, walk_limits
-from dkge_dist.ask.model import open_embedding, open_model
+from dkge_dist.ask.model import open_model
 from dkge_dist.ask.ranks import metrics, rank
 from dkge_dist.evaluation.validation import Validation
 from dkge_dist.evidence.fit import fitting_half
 from dkge_dist.evidence.fitting import EvidenceFitting
 from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.scores import FARTHEST_SHARE, LEARNT_SHARE, Evidence
+from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.graph.labels import Labels
 from dkge_dist.jobs.graphs import training_graph
 from dkge_dist.records import Quality
-from dkge_dist.runtime import LocalRuntime
 from dkge_dist.settings import settings_of_model
 from dkge_dist.store.models import load_arrays, publish_model
 from dkge_dist.store.store import Store
@@ -120,14 +119,14 @@ def test_a_night_is_believed_and_its_deleted_triples_are_not(tmp_path: Path) -> 
     train = opened.snapshot.triples(Split.TRAIN)
     before, after = {}, {}
     for found, version in ((before, "2"), (after, str(report["version"]))):
-        with open_embedding(open_model(Store.open(store), version), LocalRuntime()) as embedding:
-            for name, some in (("added", added), ("deleted", deleted), ("train", sorted({*triples} - {*deleted}))):
-                names = opened.names
-                rows = Triples(
-                    *(kind.lookup(Labels.from_strings(list(column))).astype(ROW)
-                      for kind, column in zip((names[0], names[1], names[0]), zip(*some, strict=True), strict=True))
-                )  # fmt: skip
-                found[name] = metrics(rank(embedding, rows, train).both)["mrr"]
+        embedding = open_model(Store.open(store), version).embedding
+        for name, some in (("added", added), ("deleted", deleted), ("train", sorted({*triples} - {*deleted}))):
+            names = opened.names
+            rows = Triples(
+                *(kind.lookup(Labels.from_strings(list(column))).astype(ROW)
+                  for kind, column in zip((names[0], names[1], names[0]), zip(*some, strict=True), strict=True))
+            )  # fmt: skip
+            found[name] = metrics(rank(embedding, rows, train).both)["mrr"]
     assert before["deleted"] > 0.5 > before["added"], "the model before knew its triples"
     assert after["added"] > before["added"] + 0.3
     assert after["deleted"] < before["deleted"] - 0.3
@@ -256,11 +255,10 @@ def test_validation_of_an_update_is_that_of_training(store: Path, tmp_path: Path
     ingest_night(tmp_path / "n.changes", store, ADDED, [])
     report = dkge_dist.update(store)
     opened = open_model(Store.open(store))
-    evidence, valid = open_evidence(opened), opened.snapshot.triples(Split.VALID)
+    evidence, valid = opened.evidence, opened.snapshot.triples(Split.VALID)
     if evidence is not None:
         valid = valid.take(~fitting_half(valid, (opened.names[0].digests, opened.names[1].digests)))
-    with open_embedding(opened, LocalRuntime()) as embedding:
-        ranks = rank(embedding, valid, opened.snapshot.triples(Split.TRAIN), evidence)
+    ranks = rank(opened.embedding, valid, opened.snapshot.triples(Split.TRAIN), evidence)
     assert {name: report["valid"][name] for name in Quality.METRICS} == pytest.approx(metrics(ranks.both))
     assert report["valid"] == model_of(store).model.record.valid
 
@@ -273,17 +271,17 @@ def test_evidence_leaves_above_what_vectors_know_after_the_night(
     ingest_night(tmp_path / "n.changes", store, ADDED, [])
     dkge_dist.update(store, settings=["online.learning_rate=1"])
     before, now = (open_model(Store.open(store), version) for version in ("2", None))
-    evidence, old = open_evidence(now), open_evidence(before)
+    evidence, old = now.evidence, before.evidence
     assert evidence is not None
     assert old is not None
     train = now.snapshot.triples(Split.TRAIN)
     opened = Store.open(store)
     added = opened.diff(opened.find_snapshot(before.snapshot_name), opened.find_snapshot(now.snapshot_name)).train.added
-    with open_embedding(now, LocalRuntime()) as embedding:
-        distance, new = (
-            embedding.distances(Questions.of(triples, True), np.arange(triples.count + 1), triples.tail)
-            for triples in (train, added)
-        )
+    embedding = now.embedding
+    distance, new = (
+        embedding.distances(Questions.of(triples, True), np.arange(triples.count + 1), triples.tail)
+        for triples in (train, added)
+    )
     near, farthest = (np.quantile(distance, share) for share in (LEARNT_SHARE, FARTHEST_SHARE))
     expected = min(max(near, np.quantile(new, LEARNT_SHARE)), farthest)
     assert (distance < evidence.weights.near).mean() == pytest.approx((distance < expected).mean(), abs=0.03)
@@ -305,17 +303,17 @@ def test_weights_of_evidence_are_fitted_anew_once_much_changed(trained: Callable
     dkge_dist.update(store, settings=["online.refit_evidence=0.01"])
     opened, found = open_model(Store.open(store)), night_evidence(store)
     assert found.weights.changed == 0
-    settings = settings_of_model(opened.model.model.settings)
+    settings = settings_of_model(opened.entry.settings)
     graph = training_graph(opened.snapshot, (opened.names[0].digests, opened.names[1].digests), settings)
-    with open_embedding(opened, LocalRuntime()) as embedding:
-        expected = EvidenceFitting.of(graph, walk_limits(settings)).fitted(embedding.distances)
+    embedding = opened.embedding
+    expected = EvidenceFitting.of(graph, WalkLimits.of(settings)).fitted(embedding.distances)
     assert_same_theta(found, expected)
     assert found.weights.near == expected.weights.near
     assert not np.array_equal(found.weights.common_2J, first.weights.common_2J)
 
 
 def night_evidence(store: Path, version: str | None = None) -> Evidence:
-    found = open_evidence(open_model(Store.open(store), version))
+    found = open_model(Store.open(store), version).evidence
     assert found is not None
     return found
 

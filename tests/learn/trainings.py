@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from dkge_dist.ask.evidence import walk_limits
 from dkge_dist.evidence.fitting import EvidenceFitting
+from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.jobs.train import _job as job_of_training
 from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.learn.learner import Learner
@@ -110,7 +110,7 @@ def job_of(
     settings = settings_of(words)
     sampling = Sampling(settings.seed, settings.context.cap, settings.context.hops)
     graph = graph_of_labels(train, valid, sampling, settings.context.path_length)
-    fitting = EvidenceFitting.of(graph, walk_limits(settings)) if settings.evidence.enabled else None
+    fitting = EvidenceFitting.of(graph, WalkLimits.of(settings)) if settings.evidence.enabled else None
     return job_of_training(graph, settings, fitting, folder)
 
 

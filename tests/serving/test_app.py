@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import dkge_dist
-from dkge_dist.jobs.open_store import OpenStore
 from dkge_dist.surfaces.http import app
+from dkge_dist.surfaces.open_store import OpenStore
 from tests.serving.running import Reply, Server
 
 pytestmark = pytest.mark.usefixtures("one_thread")

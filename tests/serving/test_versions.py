@@ -1,4 +1,4 @@
-"""Following a store: a request sees one whole version, none fails, and an old one closes after its last request."""
+"""Following a store: a request sees one whole version and none fails."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import shutil
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,9 @@ import pytest
 import dkge_dist
 from dkge_dist.store.store import Store
 from dkge_dist.surfaces.http.versions import NotReadyError, Versions
-from dkge_dist.types import DkgeError, Split
+from dkge_dist.types import DkgeError
 from tests.jobs.building import some_train, write_lines, write_night
 from tests.serving.running import Server
-from tests.serving.test_kept import is_mapped
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -125,71 +125,45 @@ def test_a_killed_process_is_replaced(store: Path) -> None:
         assert server.end() == 0
 
 
-class TestLeases:
+class TestOpenVersions:
     """Without a server."""
 
     @pytest.fixture
-    def versions(self, store: Path, tmp_path: Path) -> Versions:
+    def versions(self, store: Path, tmp_path: Path) -> Iterator[Versions]:
         made = Versions(Store.open(store), None, tmp_path / "cache", 1)
         made.start(3600)
-        return made
+        yield made
+        made.close()
 
-    def test_an_old_version_closes_after_its_last_request(self, versions: Versions, store: Path) -> None:
-        old, closed = versions.current, []
-        old._contexts.callback(closed.append, "old")
-        with versions.lease() as first, versions.lease() as second:
-            assert first is second is old
-            version = publish_night(store, 1)
-            assert versions.follow() and versions.current.number == version
-            assert not closed and first.session.embedding is not None
-            with versions.lease() as new:
-                assert new is versions.current
-        assert closed == ["old"]
-        assert not old.lease()
+    def test_who_asks_keeps_the_version_that_was_given(self, versions: Versions, store: Path) -> None:
+        old = versions.at()
+        version = publish_night(store, 1)
+        assert versions.follow() and versions.current.model.version == version
+        assert versions.at() is versions.current is not old
+        assert old.model.embedding.candidates.shape[0] and old.model.known is not None
         assert not versions.follow()
         versions.close()
-        with pytest.raises(NotReadyError), versions.lease():
-            pass
-
-    def test_nights_share_the_lists_of_their_base(self, versions: Versions, store: Path, tmp_path: Path) -> None:
-        versions.follow()
-        (lists,) = (tmp_path / "cache" / "lists").glob("*.lists")
-        made = lists.stat().st_ino
-        publish_night(store, 1)
-        assert versions.follow()
-        with versions.lease() as new, versions.lease("2") as old:
-            old.prepare()
-            topologies = [some.session._topology for some in (new, old)]
-            assert is_mapped(topologies[0].incoming.entries) and is_mapped(topologies[1].incoming.entries)
-            assert not new.session.opened.snapshot._triples.keys() & {Split.TRAIN}, "base and change are not joined"
-        assert [path.stat().st_ino for path in lists.parent.glob("*.lists")] == [made]
-        versions.close()
+        with pytest.raises(NotReadyError):
+            versions.at()
 
     def test_few_other_versions_stay_open(self, versions: Versions, store: Path) -> None:
         newest = publish_night(store, 1)
-        with versions.lease("2") as second:
-            with versions.lease("2") as again:
-                assert again is second
-            with versions.lease(str(newest)) as other:
-                assert other.number == newest
-            assert second.lease()
-            second.release()
-        assert not second.lease(), "the one that was not asked for longest is closed"
-        with versions.lease("base") as reopened:
-            assert reopened.number == 2 and reopened is not second
-        versions.close()
+        second = versions.at("2")
+        assert versions.at("2") is second
+        assert versions.at(str(newest)).model.version == newest
+        reopened = versions.at("base")
+        assert reopened.model.version == 2 and reopened is not second, "the one not asked for longest is let go"
 
     def test_new_display_names_are_followed(self, versions: Versions, store: Path) -> None:
         names = write_lines(store.parent / "more.labels", ["e4\tThe Pier"])
         dkge_dist.ingest(store, names, format="labels")
         assert versions.follow() and not versions.follow()
-        with versions.lease() as served:
-            assert served.number == 5
-            completion = served.completion("entities")
-            (row,) = completion.search("the pi", 5)
-            assert completion.names.label(row) == "e4"
-            assert [completion.names.label(some) for some in completion.search("the harbour", 5)] == ["e5"]
-        versions.close()
+        served = versions.at()
+        assert served.model.version == 5
+        completion = served.completion("entities")
+        (row,) = completion.search("the pi", 5)
+        assert completion.names.label(row) == "e4"
+        assert [completion.names.label(some) for some in completion.search("the harbour", 5)] == ["e5"]
 
     def test_what_cannot_be_opened_is_told_and_the_old_one_stays(self, versions: Versions, store: Path) -> None:
         old = versions.current
@@ -201,8 +175,6 @@ class TestLeases:
                 part.unlink()
         with pytest.raises(DkgeError, match="missing"):
             versions.follow()
-        with versions.lease() as served:
-            assert served is old
-        with pytest.raises(DkgeError, match="missing"), versions.lease(str(version)):
-            pass
-        versions.close()
+        assert versions.at() is old
+        with pytest.raises(DkgeError, match="missing"):
+            versions.at(str(version))

@@ -103,13 +103,24 @@ def patched_rows(adjacency: Adjacency) -> Array:
     return np.sort(adjacency.slot_row[adjacency.slot_row != FREE])
 
 
+def lists_of(adjacency: Adjacency, rows: Array) -> Lists:
+    """The lists of `rows`."""
+    indptr = np.zeros(rows.shape[0] + 1, OFFSET)
+    np.cumsum(list_sizes(adjacency, rows), out=indptr[1:])
+    entries = np.empty(indptr[-1], adjacency.entries.dtype)
+    _copy_lists(adjacency, as_readonly(rows, ROW), as_readonly(indptr), entries)
+    return Lists(indptr, entries)
+
+
+def overlaid(adjacency: Adjacency, rows: Array, indptr: Array, entries: Array) -> Adjacency:
+    """The base of an adjacency under the given lists of `rows`."""
+    return _with_overlay(adjacency.indptr, adjacency.entries, rows, indptr, entries)
+
+
 def with_lists(adjacency: Adjacency, kept: tuple[Adjacency, Array], rows: Array, lists: Lists) -> Adjacency:
     """The base of `adjacency`, under the lists of `kept` rows of another one and the given lists of other rows."""
     source, same = kept
-    indptr = np.zeros(same.shape[0] + 1, OFFSET)
-    np.cumsum(list_sizes(source, same), out=indptr[1:])
-    entries = np.empty(indptr[-1], adjacency.entries.dtype)
-    _copy_lists(source, as_readonly(same, ROW), as_readonly(indptr), entries)
+    indptr, entries = lists_of(source, same)
     return _with_overlay(
         adjacency.indptr,
         adjacency.entries,

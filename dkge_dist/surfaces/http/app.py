@@ -230,25 +230,25 @@ class _Api:
         problem = "the store cannot be followed; the log says why" if versions.problem is not None else None
         return schemas.Readiness(
             status="ready" if versions.is_ready else "starting",
-            version=versions.current.number,
-            snapshot=versions.current.snapshot,
+            version=versions.current.model.version,
+            snapshot=versions.current.model.snapshot_name,
             problem=problem,
         )
 
     def _metrics(self) -> str:
         versions = self.service.versions
-        served = versions.current
+        served = versions.current.model
         behind = Family("dkge_serve_versions_behind", "gauge", "Models that took over after the one that is asked.")
         version = Family("dkge_serve_version", "gauge", "The version that is asked.")
         failures = Family("dkge_serve_follow_failures_total", "counter", "Newer versions that could not be opened.")
         ready = Family("dkge_serve_ready", "gauge", "1 if all is made that quick answers need.")
         families = [
-            version.add(served.number),
+            version.add(served.version),
             behind.add(versions.behind()),
             failures.add(versions.failures),
             ready.add(versions.is_ready),
             *self.metrics.families(),
-            *version_families(versions.store, served.session.opened.model),
+            *version_families(versions.store, served.manifest),
         ]
         return exposition(families)
 

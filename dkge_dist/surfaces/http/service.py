@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from dkge_dist.ask.answer import AnswerOptions, answer
-from dkge_dist.ask.batches import ANY, Line
-from dkge_dist.ask.model import Kind, find_alive
+from dkge_dist.ask.answers import AnswerOptions, answer
+from dkge_dist.ask.batches import ANY, Line, lines_in
+from dkge_dist.ask.lookup import Kind, find_alive
+from dkge_dist.ask.model import Model
 from dkge_dist.ask.results import Answers, Batch, Failure, Neighbours, Result, ScoredTriple
-from dkge_dist.ask.score import ScoreOptions, score
-from dkge_dist.ask.scores import score_triples
-from dkge_dist.ask.session import Session
-from dkge_dist.ask.similar import entities_of, similar
-from dkge_dist.evidence.questions import Questions
-from dkge_dist.graph.dictionary import Dictionary
+from dkge_dist.ask.scores import ScoreOptions, score, score_triples
+from dkge_dist.ask.similar import similar
+from dkge_dist.graph.dictionary import Dictionary, Named
 from dkge_dist.graph.labels import Labels
 from dkge_dist.jobs.maintenance import describe_version
 from dkge_dist.store.storage import StoreError
 from dkge_dist.surfaces.http import schemas
-from dkge_dist.surfaces.http.versions import ServedVersion, Versions
+from dkge_dist.surfaces.http.versions import Served, Versions
 from dkge_dist.types import Array, DkgeError, Triples, UsageError
 
 KINDS: dict[schemas.SearchKind, Kind] = {"entity": "entities", "relation": "relations"}
@@ -73,117 +71,104 @@ class Service:
     def __init__(self, versions: Versions, limits: Limits) -> None:
         self.versions, self.limits = versions, limits
 
-    @contextmanager
-    def _at(self, name: str | None) -> Iterator[ServedVersion]:
-        """The version of that name, leased."""
+    def _at(self, name: str | None) -> Served:
+        """The version of that name."""
         try:
-            lease = self.versions.lease(name)
-            served = lease.__enter__()
+            return self.versions.at(name)
         except StoreError as error:
             if name is None:
                 raise
             raise NotFoundError(str(error)) from None
-        try:
-            yield served
-        finally:
-            lease.__exit__(None, None, None)
-
-    def _check(self, asked: schemas.AnswerRequest) -> None:
-        known = 0 if asked.new_only else asked.known
-        self.limits.check(asked.k, len(asked.batch), max(known, 1), known, asked.why)
 
     def answer(self, asked: schemas.AnswerRequest) -> schemas.AnswerBatch:
         """The best answers to each question."""
-        self._check(asked)
-        lines = _lines(asked.batch)
-        with self._at(chosen_version(asked.version, asked.as_of)) as served:
-            found = _answers(served.session, lines, asked)
-            chances = _Chances(served.session, asked.evidence) if asked.probability else None
-            results = [_failed(one) or _answered(one, chances) for one in found]
-            return schemas.AnswerBatch(**_origin(found), results=results, failed=len(found.failures))
+        found, shown = self._answer(asked)
+        results = [_failed(one) or shown(one) for one in found]
+        return schemas.AnswerBatch(**found.origin.to_dict(), results=results, failed=len(found.failures))
 
     def answer_one(self, asked: schemas.AnswerRequest) -> schemas.AnswerResponse:
         """The best answers to one question; that there is no such label is an error."""
-        self._check(asked)
         one = asked.batch[0]
         if [part in (None, ANY) for part in (one.head, one.relation, one.tail)].count(True) != 1:
             raise UsageError("give two of head, relation and tail; what is asked for is left out, or `?`")
-        lines = _lines(asked.batch)
-        with self._at(chosen_version(asked.version, asked.as_of)) as served:
-            found = _answers(served.session, lines, asked)
-            chances = _Chances(served.session, asked.evidence) if asked.probability else None
-            result = _answered(_only(found), chances)
-            return schemas.AnswerResponse(**_origin(found), **dict(result))
+        found, shown = self._answer(asked)
+        return schemas.AnswerResponse(**found.origin.to_dict(), **dict(shown(_only(found))))
+
+    def _answer(self, asked: schemas.AnswerRequest) -> tuple[Batch, Callable[[Result], schemas.AnswerResult]]:
+        """The answers, and how each is shown."""
+        known = 0 if asked.new_only else asked.known
+        self.limits.check(asked.k, len(asked.batch), max(known, 1), known, asked.why)
+        model = self._at(chosen_version(asked.version, asked.as_of)).model
+        has_evidence = asked.evidence and model.entry.evidence is not None
+        if asked.why and not has_evidence:
+            raise UsageError("why tells evidence: this model was learnt without, or evidence=false was given")
+        options = AnswerOptions(asked.k, asked.new_only, asked.why, asked.evidence, asked.known)
+        chances = partial(_chances, model, has_evidence) if asked.probability else None
+        return answer(model, _lines(asked.batch), options), partial(_answered, chances=chances)
 
     def score(self, asked: schemas.ScoreRequest) -> schemas.ScoreBatch:
         """How plausible each triple is."""
-        self.limits.check(batch=len(asked.batch))
-        with self._at(chosen_version(asked.version, asked.as_of)) as served:
-            found = score(served.session, _lines(asked.batch), ScoreOptions(asked.evidence, asked.ranks))
-            results = [_failed(one) or _scored(one) for one in found]
-            more = {"candidates": found.more["candidates"], "failed": len(found.failures)}
-            return schemas.ScoreBatch(**_origin(found), results=results, **more)
+        found = self._score(asked)
+        results = [_failed(one) or _scored(one) for one in found]
+        more = {"candidates": found.more["candidates"], "failed": len(found.failures)}
+        return schemas.ScoreBatch(**found.origin.to_dict(), results=results, **more)
 
     def score_one(self, asked: schemas.ScoreRequest) -> schemas.ScoreResponse:
         """How plausible a triple is."""
         one = asked.batch[0]
         if ANY in (one.head, one.relation, one.tail):
             raise UsageError(f"a whole triple is scored: /api/answer asks for what is `{ANY}`")
-        lines = _lines(asked.batch)
-        with self._at(chosen_version(asked.version, asked.as_of)) as served:
-            found = score(served.session, lines, ScoreOptions(asked.evidence, asked.ranks))
-            result = _scored(_only(found))
-            return schemas.ScoreResponse(**_origin(found), **dict(result), candidates=found.more["candidates"])
+        found = self._score(asked)
+        shown = dict(_scored(_only(found)))
+        return schemas.ScoreResponse(**found.origin.to_dict(), **shown, candidates=found.more["candidates"])
+
+    def _score(self, asked: schemas.ScoreRequest) -> Batch:
+        self.limits.check(batch=len(asked.batch))
+        model = self._at(chosen_version(asked.version, asked.as_of)).model
+        return score(model, _lines(asked.batch), ScoreOptions(asked.evidence, asked.ranks))
 
     def similar(self, asked: schemas.SimilarRequest) -> schemas.SimilarBatch:
         """The nearest entities of each."""
-        self.limits.check(k=asked.k, batch=len(asked.batch))
-        with self._at(chosen_version(asked.version, asked.as_of)) as served:
-            found = similar(served.session, [Line(n, (label,)) for n, label in enumerate(asked.batch, 1)], asked.k)
-            results = [_failed(one) or _similar(one) for one in found]
-            return schemas.SimilarBatch(**_origin(found), results=results, failed=len(found.failures))
+        found = self._similar(asked)
+        results = [_failed(one) or _neighbours(one) for one in found]
+        return schemas.SimilarBatch(**found.origin.to_dict(), results=results, failed=len(found.failures))
 
     def similar_one(self, asked: schemas.SimilarRequest) -> schemas.SimilarResponse:
         """The nearest entities of one."""
-        self.limits.check(k=asked.k)
-        with self._at(chosen_version(asked.version, asked.as_of)) as served:
-            found = similar(served.session, entities_of(asked.batch[0], None), asked.k)
-            return schemas.SimilarResponse(**_origin(found), **dict(_similar(_only(found))))
+        found = self._similar(asked)
+        return schemas.SimilarResponse(**found.origin.to_dict(), **dict(_neighbours(_only(found))))
+
+    def _similar(self, asked: schemas.SimilarRequest) -> Batch:
+        self.limits.check(k=asked.k, batch=len(asked.batch))
+        model = self._at(chosen_version(asked.version, asked.as_of)).model
+        return similar(model, lines_in(asked.batch, "entity"), asked.k)
 
     def vector(self, label: str, kind: schemas.SearchKind, version: str | None) -> schemas.VectorResponse:
         """The joint vector of an entity or a relation."""
-        with self._at(version) as served:
-            row, names = _row(served, kind, label)
-            embedding = served.session.embedding
-            vectors = embedding.vectors(np.array([row])) if kind == "entity" else embedding.relations[row : row + 1]
-            named = names.named(row)
-            return schemas.VectorResponse(
-                **_of(served), label=named.label, name=named.name, kind=kind, vector=vectors[0].tolist()
-            )
+        model = self._at(version).model
+        row, named = _found(model, kind, label)
+        embedding = model.embedding
+        vectors = embedding.vectors(np.array([row])) if kind == "entity" else embedding.relations[row : row + 1]
+        told = {**_of(model), "label": named.label, "name": named.name}
+        return schemas.VectorResponse(**told, kind=kind, vector=vectors[0].tolist())
 
     def search(self, text: str, kind: schemas.SearchKind, limit: int, version: str | None) -> schemas.SearchResults:
         """What has a label or display name that begins with a text."""
         self.limits.check(page=limit)
-        with self._at(version) as served:
-            completion = served.completion(KINDS[kind])
-            named = [completion.names.named(row) for row in completion.search(text, limit)]
-            hits = [schemas.SearchHit(label=one.label, name=one.name) for one in named]
-            return schemas.SearchResults(**_of(served), results=hits)
+        served = self._at(version)
+        completion = served.completion(KINDS[kind])
+        named = [completion.names.named(row) for row in completion.search(text, limit)]
+        hits = [schemas.SearchHit(label=one.label, name=one.name) for one in named]
+        return schemas.SearchResults(**_of(served.model), results=hits)
 
     def entity(self, label: str, limit: int, offset: int, version: str | None) -> schemas.EntityFacts:
         """An entity and its facts."""
         self.limits.check(page=limit)
-        with self._at(version) as served:
-            row, names = _row(served, "entity", label)
-            facts = served.session.facts(row)
-            named, shown = names.named(row), facts.take(slice(offset, offset + limit))
-            return schemas.EntityFacts(
-                **_of(served),
-                label=named.label,
-                name=named.name,
-                facts=_facts(shown, served.session.opened.names),
-                total=facts.count,
-            )
+        model = self._at(version).model
+        row, named = _found(model, "entity", label)
+        facts = model.known.facts(row)
+        shown = _facts(facts.take(slice(offset, offset + limit)), model.names)
+        return schemas.EntityFacts(**_of(model), label=named.label, name=named.name, facts=shown, total=facts.count)
 
     def versions_list(self, limit: int) -> schemas.VersionList:
         """The newest versions."""
@@ -196,7 +181,7 @@ class Service:
             told = describe_version(store, store.manifest(number))
             shown.append(told.with_(snapshot=told.name, date=told.created, parent=told.parent))
         return schemas.VersionList(
-            versions=shown, total=last, current=self.versions.current.number, aliases=store.aliases()
+            versions=shown, total=last, current=self.versions.current.model.version, aliases=store.aliases()
         )
 
     def diff(self, old: str, new: str, limit: int, about: Sequence[str] = ()) -> schemas.DiffResponse:
@@ -210,39 +195,33 @@ class Service:
             raise NotFoundError(str(error)) from None
         # Rows are permanent: the newer end has the labels of both. Where the server has it open, nothing is read.
         newest = max(ends, key=lambda manifest: manifest.version)
-        with self.versions.lease() as served:
-            opened = served.session.opened
-            is_open = opened.model.model.snapshot >= newest.version
-            names = opened.names if is_open else store.dictionaries(newest)
-            added, deleted = (_touching(side, names[0], about) for side in (change.added, change.deleted))
-            told = {
-                **_of(served),
-                "from": ends[0].snapshot.name,
-                "to": ends[1].snapshot.name,
-                "added": _facts(added.take(slice(limit)), names),
-                "deleted": _facts(deleted.take(slice(limit)), names),
-                "added_total": added.count,
-                "deleted_total": deleted.count,
-                "counts": change.counts(),
-            }
-            return schemas.DiffResponse(**told)
+        model = self.versions.current.model
+        is_open = model.entry.snapshot >= newest.version
+        names = model.names if is_open else store.dictionaries(newest)
+        added, deleted = (_touching(side, names[0], about) for side in (change.added, change.deleted))
+        told = {
+            **_of(model),
+            "from": ends[0].snapshot.name,
+            "to": ends[1].snapshot.name,
+            "added": _facts(added.take(slice(limit)), names),
+            "deleted": _facts(deleted.take(slice(limit)), names),
+            "added_total": added.count,
+            "deleted_total": deleted.count,
+            "counts": change.counts(),
+        }
+        return schemas.DiffResponse(**told)
 
     def fidelity(self, version: str | None) -> schemas.FidelityResponse:
         """What a version learnt of its night, as its update measured it."""
-        with self._at(version) as served:
-            found = served.session.opened.model.model.record.fidelity
-            if found is None:
-                raise NotFoundError(f"version {served.number} was not learnt online: there was no night to measure")
-            return schemas.FidelityResponse(**{**found, **_of(served)})
+        model = self._at(version).model
+        found = model.entry.record.fidelity
+        if found is None:
+            raise NotFoundError(f"version {model.version} was not learnt online: there was no night to measure")
+        return schemas.FidelityResponse(**{**found, **_of(model)})
 
 
-def _of(served: ServedVersion) -> dict[str, Any]:
-    return {"version": served.number, "snapshot": served.snapshot}
-
-
-def _origin(found: Batch) -> dict[str, Any]:
-    told = found.origin
-    return {key: value for key, value in told.to_dict().items() if value is not None}
+def _of(model: Model) -> dict[str, Any]:
+    return {"version": model.version, "snapshot": model.snapshot_name}
 
 
 def _lines(batch: Sequence[schemas.TripleQuestion]) -> list[Line]:
@@ -260,36 +239,24 @@ def _failed(result: Result) -> schemas.Failed | None:
     return schemas.Failed(line=result.line, error=result.error) if isinstance(result, Failure) else None
 
 
-def _answers(session: Session, lines: Sequence[Line], asked: schemas.AnswerRequest) -> Batch:
-    if asked.why and not (asked.evidence and session.opened.model.model.evidence is not None):
-        raise UsageError("why tells evidence: this model was learnt without, or evidence=false was given")
-    return answer(session, lines, AnswerOptions(asked.k, asked.new_only, asked.why, asked.evidence, asked.known))
-
-
-class _Chances:
+def _chances(model: Model, with_evidence: bool, triples: Sequence[tuple[str, str, str]]) -> list[float | None]:
     """Probabilities of the triples that answers make: by the scores of whole triples, which they are calibrated on."""
-
-    def __init__(self, session: Session, evidence: bool) -> None:
-        self._session = session
-        self._with_evidence = evidence and session.opened.model.model.evidence is not None
-        self._calibration = session.calibration(self._with_evidence)
-
-    def of(self, triples: Sequence[tuple[str, str, str]]) -> list[float | None]:
-        if self._calibration is None or not triples:
-            return [None] * len(triples)
-        kinds: tuple[Kind, Kind, Kind] = ("entities", "relations", "entities")
-        labels = [list(column) for column in zip(*triples, strict=True)]
-        opened = self._session.opened
-        rows = Triples(*(find_alive(opened, kind, some).rows for kind, some in zip(kinds, labels, strict=True)))
-        evidence = self._session.evidence(Questions.both_sides(rows)[0]) if self._with_evidence else None
-        scores = score_triples(self._session.embedding, rows, evidence)
-        return [round(float(chance), 6) for chance in self._calibration.probability(rows.relation, scores)]
+    calibration = model.calibration(with_evidence)
+    if calibration is None or not triples:
+        return [None] * len(triples)
+    kinds: tuple[Kind, Kind, Kind] = ("entities", "relations", "entities")
+    labels = [list(column) for column in zip(*triples, strict=True)]
+    rows = Triples(*(find_alive(model, kind, some).rows for kind, some in zip(kinds, labels, strict=True)))
+    scores = score_triples(model.embedding, rows, model.evidence if with_evidence else None)
+    return [round(float(chance), 6) for chance in calibration.probability(rows.relation, scores)]
 
 
-def _answered(result: Result, chances: _Chances | None) -> schemas.AnswerResult:
+def _answered(
+    result: Result, chances: Callable[[Sequence[tuple[str, str, str]]], list[float | None]] | None
+) -> schemas.AnswerResult:
     assert isinstance(result, Answers)
     triples = [(row["head"], row["relation"], row["tail"]) for row in result.rows()]
-    probabilities = chances.of(triples) if chances is not None else [None] * len(triples)
+    probabilities = chances(triples) if chances is not None else [None] * len(triples)
     items = [
         schemas.AnswerItem(
             label=one.entity if one.entity is not None else str(one.relation),
@@ -313,19 +280,19 @@ def _scored(result: Result) -> schemas.ScoreResult:
     return schemas.ScoreResult(**result.to_dict())
 
 
-def _similar(result: Result) -> schemas.SimilarResult:
+def _neighbours(result: Result) -> schemas.SimilarResult:
     assert isinstance(result, Neighbours)
     near = [schemas.SimilarItem(label=one.entity, name=one.name, score=one.score) for one in result]
     return schemas.SimilarResult(label=result.entity, name=result.name, similar=near)
 
 
-def _row(served: ServedVersion, kind: schemas.SearchKind, label: str) -> tuple[int, Dictionary]:
-    """The row of a label or display name."""
-    opened = served.session.opened
-    found = find_alive(opened, KINDS[kind], [label])
+def _found(model: Model, kind: schemas.SearchKind, label: str) -> tuple[int, Named]:
+    """The row of a label or display name, and what it is called."""
+    found = find_alive(model, KINDS[kind], [label])
     for problem in found.problems.values():
         raise NotFoundError(problem)
-    return int(found.rows[0]), opened.of_kind(KINDS[kind])[0]
+    row = int(found.rows[0])
+    return row, model.of_kind(KINDS[kind])[0].named(row)
 
 
 def _touching(triples: Triples, names: Dictionary, labels: Sequence[str]) -> Triples:

@@ -25,9 +25,8 @@ from dkge_dist.surfaces.requests.fields import (
 from dkge_dist.types import DkgeError, Field, PathLike, Report, UsageError, seconds_since
 
 if TYPE_CHECKING:
-    from dkge_dist.ask.batches import Line
+    from dkge_dist.ask.model import Model
     from dkge_dist.ask.results import Batch, Evaluation
-    from dkge_dist.ask.session import Session
     from dkge_dist.records import FidelityRecord
 
 Triplets = PathLike | Iterable[Sequence[Any]]
@@ -59,19 +58,19 @@ class Evaluate(OnShards, OfModel, OnStore, Request["Evaluation"]):
 
     def run(self) -> Evaluation:
         """Rank them."""
-        from dkge_dist.ask.session import open_session
-        from dkge_dist.jobs import evaluate as job
+        from dkge_dist.ask.model import open_model_on
         from dkge_dist.jobs.report import shown
+        from dkge_dist.measure import link_prediction as job
 
         began, runtime = time.monotonic(), self.runtime()
         tables = tuple(name for name in ("relations", "categories") if getattr(self, name))
         triples = as_path(self.triples)
         options = job.EvaluateOptions(self.split, triples, self.protocol, self.evidence, tables, self.ranks)
         with (
-            open_session(self.open_store(), runtime, self.version_name) as session,
+            open_model_on(runtime, self.open_store(), self.version_name) as model,
             shown(self.progress, "evaluate") as callback,
         ):
-            report = job.evaluate(session, options, self.threads, callback)
+            report = job.evaluate(model, options, self.threads, callback)
         report["seconds"] = seconds_since(began)
         return report
 
@@ -101,15 +100,14 @@ Top = Option("How many predictions.", at_least=1)
 class Questions(OnShards, OfModel, OnStore):
     """One question, or a batch of them."""
 
-    def ask(self, lines: Sequence[Line], ask: Callable[[Session], Batch], is_single: bool) -> Report:
+    def ask(self, ask: Callable[[Model], Batch], is_single: bool) -> Report:
         """Open the store for these alone. A single question that cannot be answered is an error."""
-        from dkge_dist.ask.evidence import FEW_QUESTIONS
+        from dkge_dist.ask.model import open_model_on
         from dkge_dist.ask.results import Failure
-        from dkge_dist.ask.session import open_session
 
         began, runtime = time.monotonic(), self.runtime()
-        with open_session(self.open_store(), runtime, self.version_name, len(lines) > FEW_QUESTIONS) as session:
-            found = ask(session)
+        with open_model_on(runtime, self.open_store(), self.version_name) as model:
+            found = ask(model)
         if is_single and isinstance(found[0], Failure):
             raise DkgeError(found[0].error)
         return {**(found.one() if is_single else found.to_dict()), "seconds": seconds_since(began)}
@@ -154,11 +152,11 @@ class Answer(Questions, Request[Report]):
 
     def run(self) -> Report:
         """Ask."""
-        from dkge_dist.ask import answer as job
+        from dkge_dist.ask import answers as job
 
         lines = job.questions_of(self.head, self.relation, self.tail, self.batch)
         options = job.AnswerOptions(self.top, self.new_only, self.why, self.evidence)
-        return self.ask(lines, lambda session: job.answer(session, lines, options), self.batch is None)
+        return self.ask(lambda model: job.answer(model, lines, options), self.batch is None)
 
 
 @dataclass(frozen=True)
@@ -191,11 +189,11 @@ class Score(Questions, Request[Report]):
 
     def run(self) -> Report:
         """Score them."""
-        from dkge_dist.ask import score as job
+        from dkge_dist.ask import scores as job
 
         lines = job.triples_of(self.head, self.relation, self.tail, self.batch)
         options = job.ScoreOptions(self.evidence, self.ranks)
-        return self.ask(lines, lambda session: job.score(session, lines, options), self.batch is None)
+        return self.ask(lambda model: job.score(model, lines, options), self.batch is None)
 
 
 @dataclass(frozen=True)
@@ -215,7 +213,7 @@ class Similar(Questions, Request[Report]):
         from dkge_dist.ask import similar as job
 
         lines = job.entities_of(self.entity, self.batch)
-        return self.ask(lines, lambda session: job.similar(session, lines, self.top), self.batch is None)
+        return self.ask(lambda model: job.similar(model, lines, self.top), self.batch is None)
 
 
 @dataclass(frozen=True, kw_only=True)

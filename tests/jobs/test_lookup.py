@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import dkge_dist
-from dkge_dist.ask.model import open_model, rows_of
+from dkge_dist.ask.lookup import look_up, row_of
+from dkge_dist.ask.model import open_model
 from dkge_dist.store.store import Store
 from dkge_dist.types import DkgeError
 from tests.jobs.building import ADDED, ingest_night, write_lines
@@ -34,7 +35,7 @@ def label(store: Path, name: str, relation: bool = False) -> str:
     """What is meant by a name."""
     opened = open_model(Store.open(store))
     names = opened.names[relation]
-    return names.label(int(rows_of(names, [name], ["here: "], opened)[0]))
+    return names.label(row_of(names, name, opened))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,7 @@ def test_a_label_then_the_exact_name_then_any_case(named: Path, name: str, expec
 def test_entities_and_relations_are_named_apart(named: Path) -> None:
     assert label(named, "The Matrix", relation=True) == "r2"
     assert label(named, "Cast Member", relation=True) == "r1"
-    with pytest.raises(DkgeError, match=r"^here: no entity 'cast member'"):
+    with pytest.raises(DkgeError, match=r"^no entity 'cast member'"):
         label(named, "cast member")
 
 
@@ -56,21 +57,21 @@ def test_entities_and_relations_are_named_apart(named: Path) -> None:
 def test_namesakes_are_listed_with_what_tells_them_apart(named: Path, name: str, labels: list[str]) -> None:
     opened = open_model(Store.open(named))
     with pytest.raises(DkgeError) as caught:
-        rows_of(opened.names[0], ["e1", name], ["", "here: "], opened)
+        row_of(opened.names[0], name, opened)
     text = str(caught.value)
-    assert text.startswith(f"here: {len(labels)} entities are named {name!r}: ")
+    assert text.startswith(f"{len(labels)} entities are named {name!r}: ")
     assert text.endswith("; ask by label")
-    told = text.split(": ", 2)[2].removesuffix("; ask by label").split(", ")
+    told = text.split(": ", 1)[1].removesuffix("; ask by label").split(", ")
     assert sorted(one.split(" (")[0] for one in told) == labels
     facts = {one.split(" (", 1)[1].removesuffix(")") for one in told}
     assert len(facts) == len(labels)
     with pytest.raises(DkgeError, match=r"entities are named '.amlet': e\d+, e\d+"):
-        rows_of(opened.names[0], ["Hamlet"], [""])
+        row_of(opened.names[0], "Hamlet")
 
 
 def test_many_namesakes_are_cut(store: Path) -> None:
     give(store, [f"e{number}\tJohn Smith" for number in range(20)])
-    with pytest.raises(DkgeError, match=r"^here: 20 entities are named 'john smith': .* and 12 more; ask by label$"):
+    with pytest.raises(DkgeError, match=r"^20 entities are named 'john smith': .* and 12 more; ask by label$"):
         label(store, "john smith")
 
 
@@ -94,7 +95,7 @@ def test_names_of_what_came_later_are_unknown_to_an_older_version(store: Path, t
 
 
 def test_a_typo_is_answered_with_names_and_labels(named: Path) -> None:
-    with pytest.raises(DkgeError, match=r"^here: no entity 'The Matirx'; nearest: The Matrix \(e1\)"):
+    with pytest.raises(DkgeError, match=r"^no entity 'The Matirx'; nearest: The Matrix \(e1\)"):
         label(named, "The Matirx")
     with pytest.raises(DkgeError, match=r"no entity 'e77'; nearest: e7, "):
         label(named, "e77")
@@ -147,3 +148,12 @@ def test_other_questions_take_names_too(named: Path) -> None:
     assert (found["relation"], found["name"]) == ("r1", "cast member")
     every = {link["relation"]: link.get("name") for link in found["links"]}
     assert every.get("r2", "The Matrix") == "The Matrix"
+
+
+def test_rows_of_labels_in_their_order_and_what_is_wrong_with_others(store: Path) -> None:
+    names = open_model(Store.open(store)).names
+    rows, problems = look_up(names[0], ["e7", "e1", "e77", "e7"])
+    assert names[0].labels(rows[[0, 1, 3]]) == ["e7", "e1", "e7"] and list(problems) == [2]
+    assert problems[2].startswith("no entity 'e77'; nearest: e7, ") and problems[2].count(", ") == 4, "five at most"
+    with pytest.raises(DkgeError, match=r"^no relation '中'$"):
+        row_of(names[1], "中")

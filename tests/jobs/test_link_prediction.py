@@ -8,13 +8,9 @@ import numpy as np
 import pytest
 
 import dkge_dist
-from dkge_dist.ask.evidence import open_evidence
-from dkge_dist.ask.model import open_embedding, open_model
+from dkge_dist.ask.model import open_model
 from dkge_dist.ask.ranks import PROTOCOLS, Protocol, Ranks, known_triples, metrics, rank
-from dkge_dist.ask.session import open_session
-from dkge_dist.evaluation.breakdown import by_category
-from dkge_dist.jobs.evaluate import EvaluateOptions, evaluate, evaluate_splits, held_out
-from dkge_dist.runtime import LocalRuntime
+from dkge_dist.measure.link_prediction import EvaluateOptions, by_category, evaluate, evaluate_splits, held_out
 from dkge_dist.store.store import Store
 from dkge_dist.types import DkgeError, Split
 from tests.jobs.building import SMALL, base_triples, write_lines
@@ -29,18 +25,16 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def test_it_ranks_the_split_by_the_protocol(store: Path, split: str, protocol: Protocol, with_evidence: bool) -> None:
     """What was asked for at the top, and everything else below its name."""
     options = EvaluateOptions(split, None, protocol, with_evidence, ("relations", "categories"))
-    with open_session(Store.open(store), LocalRuntime()) as session:
-        report = evaluate(session, options, 1)
     opened = open_model(Store.open(store))
+    report = evaluate(opened, options, 1)
     splits = tuple(opened.snapshot.triples(some) for some in Split)
     asked = splits[Split[split.upper()]]
-    evidence = open_evidence(opened)
+    evidence = opened.evidence
     found: dict[tuple[str, bool], Ranks] = {}
-    with open_embedding(opened, LocalRuntime()) as embedding:
-        for name in PROTOCOLS:
-            known = known_triples(splits, name)  # type: ignore[arg-type]
-            found[name, True] = rank(embedding, asked, known, evidence)
-            found[name, False] = rank(embedding, asked, known)
+    for name in PROTOCOLS:
+        known = known_triples(splits, name)  # type: ignore[arg-type]
+        found[name, True] = rank(opened.embedding, asked, known, evidence)
+        found[name, False] = rank(opened.embedding, asked, known)
     ranks = found[protocol, with_evidence]
     assert evidence is not None and not np.array_equal(found[protocol, True].both, found[protocol, False].both)
     assert report["evidence"] == with_evidence
@@ -58,8 +52,7 @@ def test_it_ranks_the_split_by_the_protocol(store: Path, split: str, protocol: P
 
 
 def test_tables_are_told_when_they_are_asked_for(store: Path) -> None:
-    with open_session(Store.open(store), LocalRuntime()) as session:
-        report = evaluate(session, EvaluateOptions())
+    report = evaluate(open_model(Store.open(store)), EvaluateOptions())
     assert (report["split"], report["protocol"], report["evidence"]) == ("test", "filtered", True)
     assert not {"relations", "categories", "ranks"} & set(report)
 
@@ -79,22 +72,19 @@ def test_triples_that_are_in_train_too_are_counted_and_left_out(tmp_path: Path) 
     opened = open_model(Store.open(tmp_path / "store"))
     train, test = opened.snapshot.triples(Split.TRAIN), opened.snapshot.triples(Split.TEST)
     apart = test.take(~opened.snapshot.contains(Split.TRAIN, test))
-    with open_embedding(opened, LocalRuntime()) as embedding:
-        assert report["without_train"] == metrics(rank(embedding, apart, train, open_evidence(opened)).both)
-        assert report["vectors"]["paper"]["without_train"] == metrics(rank(embedding, apart, train).both)
+    assert report["without_train"] == metrics(rank(opened.embedding, apart, train, opened.evidence).both)
+    assert report["vectors"]["paper"]["without_train"] == metrics(rank(opened.embedding, apart, train).both)
 
 
 def test_all_held_out_splits_of_vectors_that_are_open(store: Path) -> None:
     opened = open_model(Store.open(store))
-    with open_embedding(opened, LocalRuntime()) as embedding:
-        heard: list[tuple[float, str]] = []
-        reports = evaluate_splits(opened, embedding, open_evidence(opened), lambda *told: heard.append(told))
-        sizes = [opened.snapshot.triples(split).count for split in (Split.VALID, Split.TEST)]
-        assert heard == [(share, f"ranking {count} triples") for count in sizes for share in (0.5, 1.0)]
+    heard: list[tuple[float, str]] = []
+    reports = evaluate_splits(opened, lambda *told: heard.append(told))
+    sizes = [opened.snapshot.triples(split).count for split in (Split.VALID, Split.TEST)]
+    assert heard == [(share, f"ranking {count} triples") for count in sizes for share in (0.5, 1.0)]
     assert list(reports) == ["valid", "test"]
     for split, report in reports.items():
-        with open_session(Store.open(store), LocalRuntime()) as session:
-            alone = evaluate(session, EvaluateOptions(split))
+        alone = evaluate(opened, EvaluateOptions(split))
         assert {**report, "seconds": 0} == {**alone, "seconds": 0}
 
 
@@ -106,8 +96,7 @@ def test_a_split_without_triples(tmp_path: Path) -> None:
     assert held_out(opened, "valid").count == 10
     with pytest.raises(DkgeError, match="snapshot 'base' has no test triples; ingest with --test N"):
         dkge_dist.evaluate(tmp_path / "store")
-    with open_embedding(opened, LocalRuntime()) as embedding:
-        assert list(evaluate_splits(opened, embedding, None)) == ["valid"]
+    assert list(evaluate_splits(opened)) == ["valid"]
 
 
 def test_it_opens_the_store_once_and_reads_no_part_twice(store: Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dkge_dist.ask.answers import KnownLists, answer, known_answers
+from dkge_dist.ask.answers import KnownLists, best_answers
 from dkge_dist.ask.ranks import JointEmbedding
 from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.graph.snapshot import Snapshot
@@ -34,7 +34,7 @@ def test_the_nearest_candidates_of_each_question(asked: list[tuple[int, int, boo
     alive = rng.random(ROWS) < 0.7
     embedding = JointEmbedding(ExactIndex(entities), relations, np.flatnonzero(alive).astype(ROW))
     known = [np.flatnonzero(rng.random(ROWS) < 0.2).astype(ROW) for _ in asked]
-    found = answer(embedding, questions_of(asked), top, known)
+    found = best_answers(embedding, questions_of(asked), top, known)
     assert len(found) == len(asked)
     for number, (entity, relation, asks_tail) in enumerate(asked):
         query = entities[entity] + (1 if asks_tail else -1) * relations[relation]
@@ -63,8 +63,8 @@ def test_with_evidence_the_best_are_those_of_scoring_everything(
     splits = (graph.triples, [tuple(line) for line in held_out.tolist()], [])
     snapshot = Snapshot.full(tuple(canonical(to_triples(part)) for part in splits), graph.rows, graph.relations)
     questions = questions_of(asked)
-    known = known_answers(snapshot, questions)
-    found = answer(JointEmbedding(ExactIndex(entities), relations, alive), questions, top, known, evidence)
+    known = known_lists(snapshot).answers(questions)
+    found = best_answers(JointEmbedding(ExactIndex(entities), relations, alive), questions, top, known, evidence)
     for number, question in enumerate(asked):
         scores = dense_scores((entities, relations), evidence, question)
         others = np.setdiff1d(alive, known[number])
@@ -79,7 +79,7 @@ def test_a_score_is_that_of_the_triple_that_the_answer_makes() -> None:
     entities, relations = (rng.normal(size=(count, 8)).astype(np.float32) for count in (ROWS, RELATIONS))
     embedding = JointEmbedding(ExactIndex(entities), relations, np.arange(ROWS, dtype=ROW))
     questions = questions_of([(4, 1, True), (7, 2, False)])
-    found = answer(embedding, questions, 5, [np.array([3, 9], ROW), np.empty(0, ROW)])
+    found = best_answers(embedding, questions, 5, [np.array([3, 9], ROW), np.empty(0, ROW)])
     assert [part.rows.shape[0] for parts in found for part in parts] == [2, 5, 0, 5]
     for number, parts in enumerate(found):
         for part in parts:
@@ -89,23 +89,27 @@ def test_a_score_is_that_of_the_triple_that_the_answer_makes() -> None:
             assert (np.diff(part.scores) <= 0).all()
 
 
-def test_answers_are_known_in_whatever_split() -> None:
-    splits = tuple(canonical(to_triples(some)) for some in ([(0, 0, 1), (5, 0, 2)], [(0, 0, 2)], [(0, 0, 3)]))
-    snapshot = Snapshot.full(splits, 6, 2)  # type: ignore[arg-type]
-    questions = questions_of([(0, 0, True), (0, 1, True), (2, 0, False), (0, 0, True), (4, 1, False)])
-    found = known_answers(snapshot, questions)
-    assert [rows.tolist() for rows in found] == [[1, 2, 3], [], [0, 5], [1, 2, 3], []]
-    assert known_answers(snapshot, questions.take(np.empty(0, int))) == []
+def known_lists(snapshot: Snapshot) -> KnownLists:
+    return KnownLists.of(Topology.of_snapshot(snapshot), snapshot)
 
 
 @settings(max_examples=40)
 @given(graph=related_graphs(max_rows=12, max_triples=40), seed=st.integers(0, 999))
-def test_lists_know_the_answers_that_a_pass_over_all_triples_finds(graph: RandomGraph, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    drawn = rng.integers(0, [graph.rows, graph.relations, graph.rows], (9, 3)).tolist()
-    splits = tuple(canonical(to_triples(some)) for some in (graph.triples, drawn[:6], drawn[3:]))
-    snapshot = Snapshot.full(splits, graph.rows, graph.relations)  # type: ignore[arg-type]
-    lists = KnownLists.of(Topology.of(splits[0], graph.rows), snapshot)
-    questions = questions_of(every_question(graph))
-    found, expected = lists.answers(questions), known_answers(snapshot, questions)
-    assert [rows.tolist() for rows in found] == [rows.tolist() for rows in expected]
+def test_answers_and_facts_are_known_in_whatever_split(graph: RandomGraph, seed: int) -> None:
+    """As a pass over all triples finds them."""
+    drawn = np.random.default_rng(seed).integers(0, [graph.rows, graph.relations, graph.rows], (9, 3)).tolist()
+    given = [tuple(some) for some in (graph.triples, drawn[:6], drawn[3:])]
+    splits = tuple(canonical(to_triples(list(some))) for some in given)
+    lists = known_lists(Snapshot.full(splits, graph.rows, graph.relations))  # type: ignore[arg-type]
+    every = {tuple(triple) for some in given for triple in some}
+    questions = every_question(graph)
+    for (entity, relation, asks_tail), found in zip(questions, lists.answers(questions_of(questions)), strict=True):
+        here, there = (0, 2) if asks_tail else (2, 0)
+        assert found.tolist() == sorted(
+            {triple[there] for triple in every if (triple[here], triple[1]) == (entity, relation)}
+        )
+    for entity in range(graph.rows):
+        facts = list(zip(*(column.tolist() for column in lists.facts(entity)), strict=True))
+        assert len(facts) == len(set(facts)) and set(facts) == {t for t in every if entity in (t[0], t[2])}
+        begun = [fact[0] == entity for fact in facts]
+        assert begun == sorted(begun, reverse=True), "those that it begins come first"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dkge_dist.ask.ranks import Ranks, metrics
-from dkge_dist.evaluation.breakdown import CATEGORIES, MANY, by_category, by_relation, categories
+from dkge_dist.measure.link_prediction import CATEGORIES, MANY, by_category, by_relation, categories
 from tests.strategies import RandomGraph, graphs, to_triples
 
 
