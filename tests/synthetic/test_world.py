@@ -182,7 +182,7 @@ def small_world() -> World:
     return build_world(np.random.default_rng(5), 3_000)
 
 
-def test_removed_people_and_titles_get_no_credits(world: World) -> None:
+def test_removed_people_and_titles_get_no_credits(small_world: World) -> None:
     rng = np.random.default_rng(1)
     titles = np.repeat(np.flatnonzero(small_world.kind != PERSON), 5)
     removed = rng.permutation(small_world.kind.size)[:1_000]
