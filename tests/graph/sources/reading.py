@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,13 @@ def refusal(source: Source, rejects: Rejects | None = None) -> str:
     with pytest.raises(SourceError) as caught:
         read(source, rejects)
     return str(caught.value)
+
+
+def as_csv(rows: list[Labelled], end: str = "\n", delimiter: str = ",") -> str:
+    """As Python's own writer writes it."""
+    out = io.StringIO(newline="")
+    csv.writer(out, delimiter=delimiter, lineterminator=end, quoting=csv.QUOTE_ALL).writerows(rows)
+    return out.getvalue()
 
 
 def written(path: Path, content: bytes | str) -> Path:

@@ -1,11 +1,14 @@
-"""Which columns are head, relation and tail: by usual names in any order, or as the user says."""
+"""Which columns are head, relation and tail: by usual names, or as the user says; the first record of CSV."""
 
 from __future__ import annotations
+
+import subprocess
+import sys
 
 import pytest
 
 from dkge_dist.graph.sources.base import SourceError
-from dkge_dist.graph.sources.columns import Layout, columns_of, layout_of, parse_columns, usual_columns
+from dkge_dist.graph.sources.columns import Layout, columns_of, first_record, layout_of, parse_columns, usual_columns
 from dkge_dist.types import UsageError
 
 
@@ -88,3 +91,26 @@ def test_names_are_found_in_any_case() -> None:
     assert columns_of(["a", "B", "c", "C"], ("A", "b", "C"), "f") == (0, 1, 3)
     with pytest.raises(SourceError, match="the columns are 'x', 'y': none are usual"):
         columns_of(["x", "y"], None, "f")
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        (b"a,r,b\n", (",", ["a", "r", "b"])),
+        (b"a;r;b\n", (";", ["a", "r", "b"])),
+        (b"a;r;b,c\n", (";", ["a", "r", "b,c"])),
+        (b"a,r;s,b;c\n", (",", ["a", "r;s", "b;c"])),
+        (b"head;note,x,y;relation;tail\n", (";", ["head", "note,x,y", "relation", "tail"])),
+        (b"\n\r\n\"a,1\";r;b\n", (";", ["a,1", "r", "b"])),
+        (b"one\n", (",", ["one"])),
+        (b"", (",", None)),
+    ],
+)  # fmt: skip
+def test_delimiter_and_first_record(start: bytes, expected: tuple[str, list[str] | None]) -> None:
+    assert first_record(start) == expected
+
+
+def test_no_kernel_is_needed_to_refuse_a_source() -> None:
+    script = "import sys; from dkge_dist.graph.sources import detect; print('numba' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=250, check=True)
+    assert done.stdout == "False\n"

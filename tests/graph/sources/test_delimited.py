@@ -1,17 +1,17 @@
-"""Delimited lines: columns, line ends, empty lines, and bad lines that are named or set aside."""
+"""TSV, CSV, change files and files of names: columns, line ends, headers, and bad lines that are named or set aside."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from dkge_dist.graph.labels import Labels
 from dkge_dist.graph.sources import files
-from dkge_dist.graph.sources.base import Rejects, SourceError
-from dkge_dist.graph.sources.delimited import Table, TsvSource, read_table
-from tests.graph.sources.reading import GOOD, refusal, triples, written
+from dkge_dist.graph.sources.base import Rejects, SourceOptions
+from dkge_dist.graph.sources.columns import parse_columns
+from dkge_dist.graph.sources.delimited import ChangeSource, CsvSource, LabelFileSource, TsvSource, read_table
+from dkge_dist.graph.sources.detect import open_label_files, open_source
+from tests.graph.sources.reading import GOOD, as_csv, names, refusal, signed, triples, written
 from tests.graphs import lines
 
 
@@ -41,11 +41,6 @@ def test_line_numbers_are_right_in_every_chunk(tmp_path: Path, monkeypatch: pyte
 )
 def test_line_ends_and_marks_are_no_part_of_labels(tmp_path: Path, content: str) -> None:
     assert triples(source(tmp_path, content)) == GOOD
-
-
-def test_crlf_after_a_long_first_line(tmp_path: Path) -> None:
-    long = [("h" * 5000, "r", "t"), ("a", "r", "b")]
-    assert triples(source(tmp_path, lines(long, end="\r\n"))) == long
 
 
 def test_crlf_after_a_first_line_that_is_set_aside(tmp_path: Path) -> None:
@@ -91,11 +86,6 @@ def test_bad_lines_are_named(tmp_path: Path, line: str, problem: str, end: str) 
     assert refusal(bad) == f"{bad.path}:4: {problem}"
 
 
-def test_cut_last_line_is_named(tmp_path: Path) -> None:
-    bad = source(tmp_path, lines(GOOD) + "a\tr")
-    assert refusal(bad) == f"{bad.path}:4: 2 columns instead of 3: 'a\\tr'"
-
-
 @pytest.mark.parametrize("chunk", [3, 11, 1 << 20])
 def test_bad_lines_are_set_aside_up_to_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
     monkeypatch.setattr(files, "CHUNK_BYTES", chunk)
@@ -110,11 +100,6 @@ def test_bad_lines_are_set_aside_up_to_the_limit(tmp_path: Path, monkeypatch: py
     ]
 
 
-def test_one_bad_line_over_the_limit_is_an_error(tmp_path: Path) -> None:
-    bad = source(tmp_path, "x\n" + lines(GOOD) + "y\nz\n")
-    assert refusal(bad, Rejects(limit=2)) == f"{bad.path}:6: 1 columns instead of 3 (2 bad lines were allowed): 'z'"
-
-
 @pytest.mark.parametrize("delimiter", [",", "|"])
 def test_columns_and_line_numbers_of_any_delimiter(tmp_path: Path, delimiter: str) -> None:
     content = "".join(delimiter.join(f"{i}{letter}" for letter in "abcd") + "\n\n" for i in range(3))
@@ -124,32 +109,166 @@ def test_columns_and_line_numbers_of_any_delimiter(tmp_path: Path, delimiter: st
     assert table.lines.tolist() == [1, 3, 5]
 
 
-def table_of(rows: list[str]) -> Table:
-    """Lines of a file as columns; line numbers from 10 on."""
-    data = "".join(row + "\n" for row in rows)
-    starts = np.cumsum([0, *(len(row) + 1 for row in rows)])[:-1]
-    columns = []
-    for number in range(3):
-        cuts = [[0, *(i + 1 for i, c in enumerate(row) if c == "\t"), len(row) + 1] for row in rows]
-        begin = np.array([cut[number] for cut in cuts]) + starts
-        end = np.array([cut[number + 1] - 1 for cut in cuts]) + starts
-        columns.append(Labels(np.frombuffer(data.encode(), np.uint8), begin, end))
-    return Table(columns, np.arange(10, 10 + len(rows)), columns[0].data, columns[0].start)
+def csv_source(folder: Path, content: bytes | str, columns: str | None = None) -> CsvSource:
+    return CsvSource(written(folder / "graph.csv", content), SourceOptions(columns=parse_columns(columns)))
 
 
-def test_usable_rows_have_all_labels_and_no_problem() -> None:
-    table = table_of(["a\tr\tb", "\tr\tb", "c\tr\td", "e\tr\t"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param("\ufeffSubject;Predicate;Object\r\na;r;b\r\nb;s;c\r\nc;r;a\r\n", id="excel-with-semicolons"),
+        pytest.param("\ufeffh,r,t\r\na,r,b\r\nb,s,c\r\nc,r,a", id="excel-with-commas"),
+        pytest.param("\n\na,r,b\n\nb,s,c\nc,r,a\n", id="no-header-empty-lines"),
+        pytest.param('"a","r","b"\n"b",s,"c"\nc,r,a\n', id="some-quotes"),
+        pytest.param('note,from,to,relation\nx,a,b,r\n,b,c,s\n"1,2",c,a,r\n', id="further-columns"),
+    ],
+)
+def test_ways_to_write_the_same_triples(tmp_path: Path, content: str) -> None:
+    assert triples(csv_source(tmp_path, content)) == GOOD
+
+
+def test_a_header_is_counted_and_no_triple(tmp_path: Path) -> None:
+    headed = csv_source(tmp_path, "object,subject,predicate\nb,a,r\n")
+    assert triples(headed) == [("a", "r", "b")]
+    assert headed.counts == {"header lines (head = 'subject', relation = 'predicate', tail = 'object')": 1}
+
+
+def test_columns_that_the_user_says(tmp_path: Path) -> None:
+    content = "person,film,job\nb,a,r\n"
+    assert triples(csv_source(tmp_path, content, "film,job,person")) == [("a", "r", "b")]
+    assert triples(csv_source(tmp_path, "b,a,r\n", "2,3,1")) == [("a", "r", "b")]
+    assert "no column 'x'; the columns are 'person', 'film', 'job'" in refusal(
+        csv_source(tmp_path, content, "film,x,job")
+    )
+
+
+@pytest.mark.parametrize("chunk", [5, 1 << 20])
+@pytest.mark.parametrize(
+    ("record", "problem"),
+    [
+        ("a,r", "2 columns instead of 3: 'a,r'"),
+        ('a,"r\ns",b,c', "4 columns instead of 3: 'a,\"r'"),
+        ("a,,b", "empty relation: 'a,,b'"),
+        ('a,r,""', "empty tail: 'a,r,\"\"'"),
+        ('"a"x,r,b', "text after the closing quote of a field: '\"a\"x,r,b'"),
+        ('a, "r", b', "a blank before the opening quote of a field: 'a, \"r\", b'"),
+    ],
+)
+def test_bad_records_are_named_by_the_line_where_they_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int, record: str, problem: str
+) -> None:
+    monkeypatch.setattr(files, "CHUNK_BYTES", chunk)
+    content = 'h,r,t\na,"two\nlines",b\n\n' + record + "\n" + as_csv(GOOD)
+    bad = csv_source(tmp_path, content)
+    assert refusal(bad) == f"{bad.path}:5: {problem}"
+    assert triples(bad, Rejects(limit=1)) == [("a", "two\nlines", "b"), *GOOD]
+
+
+@pytest.mark.parametrize("chunk", [4, 1 << 20])
+def test_a_quote_that_is_not_closed_is_named_and_never_set_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    monkeypatch.setattr(files, "CHUNK_BYTES", chunk)
+    bad = csv_source(tmp_path, "a,r,b\n" * 3 + 'a,r,"b\n' + "a,r,b\n")
+    assert refusal(bad, Rejects(limit=9)).startswith(f"{bad.path}:4: a quote opens field 3 and is not closed")
+
+
+def test_quotes_within_a_field_are_plain(tmp_path: Path) -> None:
+    assert triples(csv_source(tmp_path, '5" disk,r,Dwayne "Rock" J\n')) == [('5" disk', "r", 'Dwayne "Rock" J')]
+
+
+def test_a_record_with_broken_utf8_is_set_aside_as_a_whole(tmp_path: Path) -> None:
+    bad = csv_source(tmp_path, b'a,r,b\n"two\n\xff lines",s,c\nc,r,a\n')
+    rejects = Rejects(limit=1)
+    assert triples(bad, rejects) == [GOOD[0], GOOD[2]]
+    assert rejects.lines[0].startswith(f"{bad.path}:2\tbroken UTF-8 at byte 6 of the record")
+
+
+def test_a_header_that_cannot_be_read_costs_no_triple(tmp_path: Path) -> None:
+    assert triples(csv_source(tmp_path, "head, relation , tail\na,r,b\n")) == [("a", "r", "b")]
+
+
+CHANGES = [("+", ("a", "r", "b")), ("-", ("b", "s", "c")), ("+", ("c", "r", "a"))]
+
+apart = pytest.mark.parametrize("glued", [False, True], ids=["apart", "glued"])
+
+
+def change_source(folder: Path, content: str | bytes) -> ChangeSource:
+    return ChangeSource(written(folder / "night.changes", content))
+
+
+NO_SIGN = "the line opens with neither + nor -"
+
+
+@pytest.mark.parametrize(
+    ("glued", "line", "problem"),
+    [
+        (False, "+\ta\tr", "3 columns instead of 4"),
+        (False, "+a\tr\tb", "3 columns instead of 4"),
+        (False, "*\ta\tr\tb", NO_SIGN),
+        (False, "\ta\tr\tb", NO_SIGN),
+        (False, "++\ta\tr\tb", NO_SIGN),
+        (False, "−\ta\tr\tb", NO_SIGN),
+        (False, "+\t\tr\tb", "empty head"),
+        (False, "-\ta\t\tb", "empty relation"),
+        (False, "+\ta\tr\t", "empty tail"),
+        (True, "+\ta\tr\tb", "4 columns instead of 3"),
+        (True, "a\tr\tb", NO_SIGN),
+        (True, "\tr\tb", NO_SIGN),
+        (True, "+\tr\tb", "empty head"),
+        (True, "+a\tr\t", "empty tail"),
+    ],
+)
+def test_bad_changes_are_named(tmp_path: Path, glued: bool, line: str, problem: str) -> None:
+    good = lines(GOOD, "+" if glued else "+\t")
+    bad = change_source(tmp_path, good + line + "\n" + good)
+    assert refusal(bad) == f"{bad.path}:4: {problem}: {line!r}"
+
+
+@apart
+def test_bad_lines_are_set_aside_with_the_right_sign_for_the_others(tmp_path: Path, glued: bool) -> None:
+    tab = "" if glued else "\t"
+    content = f"+{tab}a\tr\tb\n*{tab}x\tr\ty\n-{tab}b\ts\tc\n+{tab}x\t\ty\n\n-{tab}x\n+{tab}c\tr\ta\n"
+    bad = change_source(tmp_path, content)
     rejects = Rejects(limit=3)
-    left = table.labelled(Path("f"), rejects, {"the problem": np.array([False, True, True, False])})
-    assert [list(column) for column in left.columns] == [["a"], ["r"], ["b"]]
-    assert left.lines.tolist() == [10]
-    assert [line.split("\t")[:2] for line in rejects.lines] == [
-        ["f:11", "the problem"], ["f:12", "the problem"], ["f:13", "empty tail"]
-    ]  # fmt: skip
-    with pytest.raises(SourceError, match=r"^f:11: empty head"):
-        table.labelled(Path("f"), Rejects())
+    assert signed(bad, rejects) == CHANGES
+    assert sorted(line.split("\t")[0] for line in rejects.lines) == [f"{bad.path}:{number}" for number in (2, 4, 6)]
+    assert bad.counts == {"empty lines skipped": 1}
 
 
-def test_table_without_problems_is_returned_as_it_is() -> None:
-    table = table_of(["a\tr\tb"])
-    assert table.labelled(Path("f"), Rejects()) is table
+def test_first_line_without_tail_is_not_taken_for_glued(tmp_path: Path) -> None:
+    opened = open_source(written(tmp_path / "night.changes", "+\ta\tr\n" + lines(GOOD, "+\t")))
+    rejects = Rejects(limit=1)
+    assert [triple for _, triple in signed(opened, rejects)] == GOOD
+    assert rejects.lines == [f"{opened.path}:1\t3 columns instead of 4\t" + repr("+\ta\tr")]
+
+
+def test_each_line_is_a_name_and_the_last_one_counts(tmp_path: Path) -> None:
+    path = written(tmp_path / "names.tsv", "tt1\tThe Matrix\nP161\tcast member\n\ntt1\tMatrix\n")
+    (source,) = open_label_files([path])
+    assert names(source) == {"tt1": "Matrix", "P161": "cast member"}
+    assert triples(LabelFileSource(path)) == []
+    assert source.counts == {"empty lines skipped": 1}
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [("tt2", "1 columns instead of 2"), ("tt2\ta\tb", "3 columns instead of 2"), ("\tname", "empty label")],
+)  # fmt: skip
+def test_lines_that_are_no_names_are_told(tmp_path: Path, line: str, reason: str) -> None:
+    path = written(tmp_path / "names.tsv", f"tt1\tone\n{line}\ntt3\tthree\n")
+    assert refusal(LabelFileSource(path)) == f"{path}:2: {reason}: {line!r}"
+    rejects = Rejects(1)
+    assert names(LabelFileSource(path), rejects) == {"tt1": "one", "tt3": "three"}
+    assert len(rejects.lines) == 1
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_an_empty_name_is_one(tmp_path: Path, end: str) -> None:
+    path = written(tmp_path / "names.tsv", f"tt1\tone{end}tt2\t{end}tt1\t{end}")
+    assert names(LabelFileSource(path)) == {"tt1": "", "tt2": ""}
+
+
+def test_a_file_that_is_not_there_is_told_before_anything_is_read(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match=r"nothing\.tsv: no such file"):
+        open_label_files([tmp_path / "nothing.tsv"])

@@ -1,4 +1,4 @@
-"""Which reader a source gets, by what is in it; and what is said of sources that no reader is for."""
+"""Which reader a source gets, by what is in it; several files as one; sources that no reader is for."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ import lzma
 import os
 from pathlib import Path
 
+import pandas
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dkge_dist.graph.sources.base import FORMATS, SourceError, SourceOptions
+from dkge_dist.graph.sources.base import FORMATS, Rejects, SourceError, SourceOptions
 from dkge_dist.graph.sources.debian import DebianSource
-from dkge_dist.graph.sources.detect import APT_LISTS, detect, open_source
+from dkge_dist.graph.sources.delimited import TsvSource
+from dkge_dist.graph.sources.detect import APT_LISTS, detect, open_given, open_source
 from dkge_dist.graph.sources.imdb import ImdbSource
 from dkge_dist.graph.sources.rdf import NTriplesSource
 from dkge_dist.types import Split, UsageError
-from tests.graph.sources.reading import refusal, triples, written
+from tests.graph.sources.reading import GOOD, read, refusal, signed, triples, written
+from tests.graphs import lines
 
 TSV = "a\tr\tb\nb\tr\tc\n"
 NTRIPLES = "<urn:a> <urn:r> <urn:b> .\n"
@@ -227,12 +230,6 @@ def test_empty_files_are_refused(tmp_path: Path, name: str, content: str) -> Non
     assert str(caught.value) == f"{path}: empty, no triples in it"
 
 
-def test_empty_gzip_file_is_refused(tmp_path: Path) -> None:
-    path = written(tmp_path / "graph.tsv.gz", gzip.compress(b""))
-    with pytest.raises(SourceError, match="empty, no triples in it"):
-        open_source(path)
-
-
 @pytest.mark.parametrize(
     ("content", "shown"),
     [
@@ -307,17 +304,6 @@ def test_missing_sources_are_refused(tmp_path: Path) -> None:
         with pytest.raises(SourceError) as caught:
             open_source(tmp_path / "absent", format)
         assert str(caught.value) == f"{tmp_path}/absent: no such file or folder"
-
-
-def test_pipe_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "pipe"
-    os.mkfifo(path)
-    keep_open = os.open(path, os.O_RDWR)
-    try:
-        with pytest.raises(SourceError, match="a pipe cannot be read, give a file"):
-            open_source(path)
-    finally:
-        os.close(keep_open)
 
 
 def test_unknown_format_is_wrong_usage() -> None:
@@ -408,3 +394,119 @@ def test_crafted_lines_take_linear_time(tmp_path: Path, line: str) -> None:
 )
 def test_ways_to_write_a_statement(tmp_path: Path, line: str) -> None:
     assert detect(written(tmp_path / "some", line + "\n")) == "ntriples"
+
+
+@pytest.fixture
+def dumps(tmp_path: Path) -> Path:
+    written(tmp_path / "dumps" / "1.tsv", "h\tr\tt\n" + lines(GOOD[:1]))
+    written(tmp_path / "dumps" / "2.tsv.gz", gzip.compress(lines(GOOD[1:2]).encode()))
+    written(tmp_path / "dumps" / "3.tsv", lines(GOOD[2:]))
+    return tmp_path / "dumps"
+
+
+def test_a_pattern_is_read_in_the_order_of_names(dumps: Path) -> None:
+    source = open_given(f"{dumps}/*.tsv*")
+    assert triples(source) == GOOD
+    assert (source.format, source.name, source.brings_splits) == ("tsv", "dumps", False)
+    assert source.bytes_read == source.bytes_total == sum(file.stat().st_size for file in dumps.iterdir())
+    assert source.counts == {"header lines (head = 'h', relation = 'r', tail = 't')": 1}
+
+
+def test_several_paths_are_read_in_their_order(dumps: Path) -> None:
+    words = [dumps / "3.tsv", str(dumps / "1.tsv")]
+    for given in (words, tuple(words), iter(words)):
+        assert triples(open_given(given)) == [GOOD[2], GOOD[0]]
+    assert open_given([dumps / "3.tsv"]).name == "3"
+
+
+def test_changes_are_one_change(tmp_path: Path) -> None:
+    one, two = written(tmp_path / "1.changes", "+\ta\tr\tb\n"), written(tmp_path / "2.changes", "-\tb\ts\tc\n")
+    source = open_given([one, two])
+    assert source.is_change
+    assert signed(source) == [("+", GOOD[0]), ("-", GOOD[1])]
+
+
+def test_errors_name_the_file(dumps: Path) -> None:
+    bad = written(dumps / "4.tsv", "a\tb\n")
+    assert refusal(open_given(f"{dumps}/*.tsv")) == f"{bad}:1: 2 columns instead of 3: 'a\\tb'"
+
+
+def test_nodes_without_a_name_are_others_in_every_file(tmp_path: Path) -> None:
+    for number in range(2):
+        written(tmp_path / f"{number}.ttl", f"<x:{number}> <x:p> [], [] .\n")
+    tails = [tail for _, _, tail in triples(open_given(f"{tmp_path}/*.ttl"))]
+    assert tails == [f"_:anonymous{number}" for number in range(1, 5)]
+
+
+def test_train_valid_and_test_stay_splits(tmp_path: Path) -> None:
+    """They match a pattern, but a test split is not to be trained on."""
+    for split in Split:
+        written(tmp_path / f"{split.label}.txt", lines([GOOD[split]]))
+    source = open_given(f"{tmp_path}/*.txt")
+    assert source.brings_splits
+    assert read(source) == list(zip(Split, GOOD, strict=True))
+
+
+def test_what_does_not_go_together_is_refused(dumps: Path) -> None:
+    other = written(dumps / "x.nt", "<a:b> <c:d> <e:f> .\n")
+    with pytest.raises(SourceError) as caught:
+        open_given([dumps / "1.tsv", other])
+    assert str(caught.value) == (f"{other}: is ntriples, but {dumps / '1.tsv'} is tsv: several files are of one format")
+    with pytest.raises(SourceError, match="a folder is read by itself"):
+        open_given([dumps, dumps / "1.tsv"])
+    with pytest.raises(SourceError, match=r"none/\*: no file matches$"):
+        open_given(f"{dumps}/none/*")
+    with pytest.raises(UsageError, match="is no path, but"):
+        open_given([dumps / "1.tsv", 7])
+    with pytest.raises(UsageError, match="for graphs and matrices in memory"):
+        open_given(dumps / "1.tsv", relation="r")
+    for options in ({"format": "tsv"}, {"options": SourceOptions(literals=False)}):
+        with pytest.raises(UsageError, match="format, released_after, key and literals are for files"):
+            open_given(GOOD, **options)  # type: ignore[arg-type]
+
+
+def test_a_name_with_brackets_is_a_name_if_there_is_such_a_file(tmp_path: Path) -> None:
+    assert triples(open_given(written(tmp_path / "a[1].tsv", lines(GOOD)))) == GOOD
+
+
+def test_objects_are_read_as_such() -> None:
+    assert triples(open_given(GOOD)) == GOOD
+    assert triples(open_given(row for row in GOOD)) == GOOD
+    assert triples(open_given(pandas.DataFrame(GOOD, columns=list("hrt")))) == GOOD
+    assert open_given(GOOD).name == "snapshot"
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("dump.tsv", "dump"),
+        ("dump.tsv.gz", "dump"),
+        ("dump-2.1.txt.xz", "dump-2.1"),
+        ("2024.01.31", "2024.01.31"),
+        ("folder/", "folder"),
+        ("folder/.", "folder"),
+        ("folder/sub/..", "folder"),
+        (".tsv", ".tsv"),
+        ("NIGHT.TSV", "NIGHT"),
+        ("new\nline.tsv", "new_line"),
+        (os.fsdecode(b"caf\xe9.tsv"), "caf_"),
+    ],
+)
+def test_name_of_a_snapshot_is_that_of_the_path(tmp_path: Path, path: str, name: str) -> None:
+    assert TsvSource(tmp_path / path if not path.endswith("..") else Path(f"{tmp_path}/{path}")).name == name
+
+
+class TestRejects:
+    def test_bad_lines_up_to_the_limit_are_kept(self) -> None:
+        rejects = Rejects(limit=2)
+        rejects.add(Path("f"), 3, "no tail", "a\tb")
+        rejects.add(Path("f"), 7, "nothing")
+        assert rejects.lines == ["f:3\tno tail\t'a\\tb'", "f:7\tnothing\t''"]
+        with pytest.raises(SourceError, match=r"^f:9: no tail \(2 bad lines were allowed\): 'x'$"):
+            rejects.add(Path("f"), 9, "no tail", "x")
+        assert len(rejects.lines) == 2
+
+    def test_long_lines_are_cut(self) -> None:
+        rejects = Rejects(limit=1)
+        rejects.add(Path("f"), 1, "long", "y" * 500)
+        assert rejects.lines == ["f:1\tlong\t'" + "y" * 200 + "…'"]

@@ -1,11 +1,13 @@
-"""Files as whole lines: compressions, invalid UTF-8, damage, files that change, and what cannot be opened."""
+"""Files as whole lines: compressions, invalid UTF-8, damage, files that change, pipes, and what cannot be opened."""
 
 from __future__ import annotations
 
 import gzip
 import lzma
 import os
+import threading
 import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,9 +17,10 @@ import pytest
 from dkge_dist.graph.sources import files
 from dkge_dist.graph.sources.base import Rejects, SourceError
 from dkge_dist.graph.sources.delimited import TsvSource
-from dkge_dist.graph.sources.files import line_text, only_file, read_line_chunks, read_start
+from dkge_dist.graph.sources.detect import open_source
+from dkge_dist.graph.sources.files import STDIN, line_text, only_file, read_line_chunks
 from tests.graph.sources.reading import GOOD, read, refusal, triples, written
-from tests.graphs import lines, odd_triples
+from tests.graphs import Labelled, lines, odd_triples
 
 
 def source(folder: Path, content: bytes | str) -> TsvSource:
@@ -136,11 +139,6 @@ def test_progress_of_a_compressed_file_ends_at_its_size(tmp_path: Path) -> None:
     assert whole.bytes_read == whole.bytes_total == whole.path.stat().st_size
 
 
-def test_missing_file_and_folder_are_refused(tmp_path: Path) -> None:
-    assert refusal(TsvSource(tmp_path / "absent.tsv")) == f"{tmp_path}/absent.tsv: no such file"
-    assert refusal(TsvSource(tmp_path)) == f"{tmp_path}: Is a directory"
-
-
 def test_pipe_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)
@@ -171,11 +169,6 @@ def test_invalid_lines_are_emptied_and_keep_their_numbers(tmp_path: Path) -> Non
     assert chunk.data.tobytes() == b"a\n\nb\n\n"
     assert chunk.emptied == {2, 4}
     assert [line.split("\t")[0] for line in rejects.lines] == [f"{given.path}:2", f"{given.path}:4"]
-
-
-def test_start_of_a_file_is_decompressed(tmp_path: Path) -> None:
-    path = written(tmp_path / "x", gzip.compress(b"abcdef"))
-    assert read_start(path, 4) == b"abcd"
 
 
 def test_only_file_is_the_one_that_exists(tmp_path: Path) -> None:
@@ -255,3 +248,61 @@ def test_files_without_a_checksum_are_counted(tmp_path: Path) -> None:
         one = source(tmp_path, content)
         assert triples(one) == GOOD
         assert one.counts[NO_CHECKSUM] == kind.endswith("without"), kind
+
+
+MANY: list[Labelled] = [(f"head{i * 7919}", "r", f"tail{i * 104729}") for i in range(20_000)]
+
+
+@pytest.fixture
+def piped(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[bytes], None]]:
+    """Whatever is given comes through a pipe, in small pieces."""
+    read, write = os.pipe()
+    threads = []
+
+    def feed(content: bytes) -> None:
+        def run() -> None:
+            with os.fdopen(write, "wb", buffering=0) as pipe:
+                for start in range(0, len(content), 1000):
+                    pipe.write(content[start : start + 1000])
+
+        kept = [bytearray()]
+        monkeypatch.setattr(files, "open_stdin", lambda: files.BufferedReader(files.StandardInput(kept, read)))
+        threads.append(threading.Thread(target=run))
+        threads[0].start()
+
+    yield feed
+    threads[0].join()
+    os.close(read)
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress, lzma.compress], ids=["plain", "gzip", "xz"])
+def test_a_pipe_is_detected_and_read_whole(piped: Callable[[bytes], None], pack: Callable[[bytes], bytes]) -> None:
+    piped(pack(("h\tr\tt\n" + lines(MANY)).encode()))
+    source = open_source(STDIN)
+    assert (source.format, source.name) == ("tsv", "stdin")
+    assert triples(source) == MANY
+
+
+def test_what_was_let_go_cannot_be_read_again(piped: Callable[[bytes], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "STDIN_KEPT_BYTES", 100_000)
+    piped(lines(MANY).encode())
+    source = open_source(STDIN)
+    assert triples(source) == MANY
+    with pytest.raises(SourceError, match="was read already"):
+        triples(source)
+
+
+def test_errors_name_the_line(piped: Callable[[bytes], None]) -> None:
+    piped((lines(GOOD) + "a\tb\n").encode())
+    assert refusal(open_source(STDIN)) == "-:4: 2 columns instead of 3: 'a\\tb'"
+
+
+def test_nothing_is_refused(piped: Callable[[bytes], None]) -> None:
+    piped(b"")
+    with pytest.raises(SourceError, match=r"^-: empty, no triples in it$"):
+        open_source(STDIN)
+
+
+def test_parquet_needs_a_file(piped: Callable[[bytes], None]) -> None:
+    piped(b"PAR1 and so on")
+    assert refusal(open_source(STDIN)) == "-: Parquet is not read from a pipe; give the file"

@@ -14,7 +14,7 @@ from dkge_dist.graph.sources.base import Rejects
 from dkge_dist.graph.sources.openke import OpenKeSource
 from dkge_dist.types import Split
 from tests.graph.sources.reading import read, refusal, triples, written
-from tests.graphs import Labelled, odd_triples
+from tests.graphs import Labelled
 
 ENTITIES = "4\na\t0\nb\t1\nc\t2\nd\t3\n"
 RELATIONS = "2\nr\t0\ns\t1\n"
@@ -56,14 +56,6 @@ def test_columns_are_head_tail_relation(tmp_path: Path) -> None:
     assert triples(folder(tmp_path)) == GOOD
 
 
-def test_ids_may_come_in_any_order(tmp_path: Path) -> None:
-    assert triples(folder(tmp_path, entity2id="4\nd\t3\nb\t1\na\t0\nc\t2\n")) == GOOD
-
-
-def test_odd_labels_keep_every_byte(tmp_path: Path) -> None:
-    assert triples(openke(tmp_path, {Split.TRAIN: odd_triples()})) == odd_triples()
-
-
 def test_labels_may_hold_tabs_and_end_in_blanks(tmp_path: Path) -> None:
     labels = ["tab\tin\tside", " ", "x ", "\ty"]
     entities = counted([f"{label}\t{i}" for i, label in enumerate(labels)])
@@ -80,10 +72,6 @@ def test_splits_are_those_of_the_folder(tmp_path: Path) -> None:
         (Split.TEST, ("c", "r", "d")),
     ]
     assert whole.bytes_read == whole.bytes_total
-
-
-def test_folder_with_train_alone_brings_no_splits(tmp_path: Path) -> None:
-    assert not folder(tmp_path).brings_splits
 
 
 def test_entities_in_no_triple_are_counted(tmp_path: Path) -> None:
