@@ -1,23 +1,85 @@
-"""The dictionary: permanent rows, found by label after any number of nights, stored in few segments."""
+"""Labels, their permanent rows in few segments, and display names of rows."""
 
 from __future__ import annotations
 
 import itertools
-import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dkge_dist.graph import dictionary as dictionary_module
-from dkge_dist.graph.dictionary import Dictionary, NamedRow, NameTable, fold
+from dkge_dist.graph.dictionary import (
+    Dictionary,
+    NamedRow,
+    NameTable,
+    fold,
+    folded,
+    name_hash,
+    name_hashes,
+    names_of_rows,
+)
 from dkge_dist.graph.labels import Labels
+from dkge_dist.graph.sources.base import NameBatch
 from dkge_dist.kernels import labels as label_kernels
 from dkge_dist.kernels.hashing import digests
-from dkge_dist.types import Array, DkgeError
+from dkge_dist.types import ROW, Array, DkgeError
 from tests.graphs import ODD_LABELS
+
+texts = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), max_size=20)
+
+
+@given(texts)
+def test_labels_of_strings_read_back(labels: list[str]) -> None:
+    made = Labels.from_strings(labels)
+    assert len(made) == len(labels)
+    assert list(made) == labels
+
+
+@given(texts, st.data())
+def test_take_by_indices_mask_and_slice(labels: list[str], data: st.DataObject) -> None:
+    made = Labels.from_strings(labels)
+    flags = data.draw(st.lists(st.booleans(), min_size=len(labels), max_size=len(labels)))
+    assert list(made.take(np.array(flags, bool))) == [x for x, flag in zip(labels, flags, strict=True) if flag]
+    assert list(made.take(slice(1, None, 2))) == labels[1::2]
+    if labels:
+        picks = data.draw(st.lists(st.integers(0, len(labels) - 1), max_size=30))
+        assert list(made.take(np.array(picks, np.int64))) == [labels[i] for i in picks]
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()], ids=str)
+@given(texts)
+def test_labels_of_arrow_columns_read_back(kind: pa.DataType, labels: list[str]) -> None:
+    column = pa.array(labels, kind)
+    assert list(Labels.from_arrow(column)) == labels
+    assert list(Labels.from_arrow(column[1:-1])) == labels[1:-1]
+    assert list(Labels.from_arrow(pa.chunked_array([column, column[:1]], kind))) == labels + labels[:1]
+
+
+def test_nulls_are_refused() -> None:
+    with pytest.raises(ValueError, match="1 null"):
+        Labels.from_arrow(pa.array(["a", None], pa.string()))
+
+
+def test_slices_may_overlap_and_repeat() -> None:
+    data = np.frombuffer(b"abcd", np.uint8)
+    made = Labels(data, np.array([0, 1, 0, 4]), np.array([2, 4, 4, 4]))
+    assert list(made) == ["ab", "bcd", "abcd", ""]
+
+
+@given(st.lists(texts, max_size=4), st.data())
+def test_compacted_and_joined_labels_are_the_same(parts: list[list[str]], data: st.DataObject) -> None:
+    every = [label for part in parts for label in part]
+    joined = Labels.concat([Labels.from_strings(part) for part in parts])
+    assert list(joined) == every
+    assert joined.to_arrow().to_pylist() == every
+    order = data.draw(st.permutations(range(len(every))))[: len(every) // 2]
+    some = joined.take(np.array(order, np.int64)).compacted()
+    assert list(some) == [every[i] for i in order]
+    assert some.data.shape[0] == sum(len(every[i].encode()) for i in order)
 
 
 def encode(names: Dictionary, labels: list[str]) -> list[int]:
@@ -43,24 +105,6 @@ def test_rows_are_in_order_of_appearance() -> None:
     assert encode(names, ["d", "a"]) == [3, 1]
     assert len(names) == 4
     assert names.labels(np.arange(4)) == ["b", "a", "c", "d"]
-
-
-def test_lookup_gives_no_row() -> None:
-    names = Dictionary()
-    encode(names, ["a"])
-    assert lookup(names, ["b", "a"]) == [-1, 0]
-    assert len(names) == 1
-    assert encode(names, ["c"]) == [1]
-
-
-def test_rows_are_permanent() -> None:
-    names = Dictionary()
-    encode(names, ["a", "b"])
-    names = reopened(names)
-    assert encode(names, ["c", "b", "a"]) == [2, 1, 0]
-    names = reopened(names)
-    assert lookup(names, ["a", "b", "c", "d"]) == [0, 1, 2, -1]
-    assert names.labels(np.array([2, 0, 1])) == ["c", "a", "b"]
 
 
 steps = st.lists(
@@ -93,35 +137,12 @@ def test_labels_with_equal_digests_are_told_apart(steps: list[list[str] | None])
         test_encode_and_reopen_equal_a_python_dict.hypothesis.inner_test(steps)  # type: ignore[attr-defined]
 
 
-def test_composed_and_decomposed_letters_are_different_labels() -> None:
-    composed, decomposed = unicodedata.normalize("NFC", "é"), unicodedata.normalize("NFD", "é")
-    names = Dictionary()
-    assert encode(names, [composed, decomposed, composed]) == [0, 1, 0]
-    assert names.labels(np.array([1, 0])) == [decomposed, composed]
-
-
 def test_odd_labels_keep_every_byte() -> None:
     names = Dictionary()
     assert encode(names, [*ODD_LABELS, ""]) == list(range(len(ODD_LABELS) + 1))
     names = reopened(names)
     assert names.labels(np.arange(len(names))) == [*ODD_LABELS, ""]
     assert lookup(names, ["", *ODD_LABELS]) == [len(ODD_LABELS), *range(len(ODD_LABELS))]
-
-
-def test_very_long_labels_are_told_apart_by_their_last_byte() -> None:
-    long = "x" * 1_000_000
-    names = Dictionary()
-    assert encode(names, [long + "a", long + "b", long, long + "b"]) == [0, 1, 2, 1]
-    assert reopened(names).label(1) == long + "b"
-
-
-def test_empty_dictionary() -> None:
-    names = Dictionary()
-    assert encode(names, []) == []
-    assert len(names) == 0
-    assert names.grown == []
-    assert lookup(reopened(names), ["a"]) == [-1]
-    assert names.digests.shape == (0,)
 
 
 def test_unknown_rows_are_errors() -> None:
@@ -215,3 +236,58 @@ def test_a_row_is_called_by_its_name_and_namesakes_by_their_labels_too() -> None
     assert [dictionary.called(row) for row in range(4)] == ["The Matrix", "tt1", "Hamlet (tt2)", "hamlet (tt3)"]
     assert dictionary.names(np.arange(4)) == ["The Matrix", None, "Hamlet", "hamlet"]
     assert Dictionary().names(np.arange(2)) == [None, None]
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+SOME_NAMES = st.lists(
+    st.one_of(TEXT, st.sampled_from(["Straße", "STRASSE", "İstanbul", "ΑΣ", "The Matrix", "a\0b", "ﬁ"]))
+)
+
+
+def as_dict(table: NameTable) -> dict[int, str]:
+    rows = table.rows.tolist()
+    assert rows == sorted(set(rows))
+    return dict(zip(rows, table.names, strict=True))
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), TEXT, st.integers(0, 3))))
+def test_the_lowest_rank_counts_then_the_last(given_names: list[tuple[int, str, int]]) -> None:
+    best: dict[int, tuple[int, str]] = {}
+    for row, name, rank in given_names:
+        if row not in best or rank <= best[row][0]:
+            best[row] = (rank, name)
+    rows, names, ranks = ([*column] for column in zip(*given_names, strict=True)) if given_names else ([], [], [])
+    table = NameTable.of(np.array(rows, ROW), Labels.from_strings(names), np.array(ranks, np.uint8))
+    assert as_dict(table) == {row: name for row, (_, name) in best.items()}
+
+
+@given(st.lists(st.dictionaries(st.integers(0, 9), TEXT), max_size=4))
+def test_newer_names_replace_older_ones(nights: list[dict[int, str]]) -> None:
+    table, expected = NameTable.empty(), {}
+    for night in nights:
+        table = table.then(NameTable.of(np.array([*night], ROW), Labels.from_strings(night.values())))
+        expected |= night
+    assert as_dict(table) == expected
+
+
+def test_labels_without_a_row_are_left_out() -> None:
+    batches = [
+        NameBatch(Labels.from_strings(["a", "b"]), Labels.from_strings(["A", "B"])),
+        NameBatch(Labels.from_strings(["a", "c"]), Labels.from_strings(["other", "C"]), np.array([1, 0], np.uint8)),
+    ]
+    assert as_dict(names_of_rows(batches, np.array([5, -1, 5, 2], ROW))) == {5: "A", 2: "C"}
+    assert as_dict(names_of_rows([], np.empty(0, ROW))) == {}
+
+
+@given(SOME_NAMES)
+def test_many_names_are_folded_as_each_alone(names: list[str]) -> None:
+    labels = Labels.from_strings(names)
+    assert list(folded(labels)) == [fold(name) for name in names]
+    assert name_hashes(labels).tolist() == [name_hash(name) for name in names]
+    assert list(labels) == names, "what is folded is a copy"
+
+
+def test_names_that_differ_in_case_alone_have_one_hash() -> None:
+    for one, other in (("The Matrix", "the MATRIX"), ("Amélie", "AMÉLIE"), ("Straße", "STRASSE")):
+        assert name_hash(one) == name_hash(other)
+    assert name_hash("Amélie") != name_hash("Amelie")

@@ -1,4 +1,4 @@
-"""Diffs as values: composed, inverted and applied, against Python sets."""
+"""Diffs as values (composed, inverted and applied) against Python sets; content checksums, additive over changes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dkge_dist.graph.diff import Change, Diff
+from dkge_dist.graph.dictionary import Dictionary
+from dkge_dist.graph.diff import EMPTY_CONTENT, Change, Diff, content_after, content_of, hash_triples
 from dkge_dist.kernels.triples import apply_change, canonical
 from dkge_dist.types import Split, Triples
+from tests.graphs import Chain, Labelled, rows
 from tests.strategies import to_list, to_triples
 
 Triple = tuple[int, int, int]
@@ -105,14 +107,6 @@ def test_diff_and_its_inverse_cancel(states: list[State]) -> None:
 
 @examples
 @given(states)
-def test_diff_is_empty_only_if_nothing_changed(states: list[State]) -> None:
-    old, new = states[:2]
-    assert diff(old, new).is_empty == (old == new)
-    assert diff(old, old).is_empty
-
-
-@examples
-@given(states)
 def test_counts_are_the_sizes(states: list[State]) -> None:
     old, new = states[:2]
     expected = {
@@ -128,10 +122,54 @@ def test_counts_are_the_sizes(states: list[State]) -> None:
     assert diff(old, new).counts() == expected
 
 
-def test_added_and_deleted_are_train_triples() -> None:
-    old: State = (frozenset({(0, 0, 1)}), frozenset({(2, 0, 3)}), frozenset())
-    new: State = (frozenset({(0, 0, 2)}), frozenset(), frozenset())
-    change = diff(old, new)
-    assert to_list(change.added) == [(0, 0, 2)]
-    assert to_list(change.deleted) == [(0, 0, 1)]
-    assert to_list(change.splits[Split.VALID].deleted) == [(2, 0, 3)]
+named_triples = st.tuples(st.sampled_from("abcdef"), st.sampled_from("rs"), st.sampled_from("abcdef"))
+named_sets = st.frozensets(named_triples, max_size=15)
+examples = settings(max_examples=50)
+
+
+def names() -> tuple[Dictionary, Dictionary]:
+    return Dictionary(noun="entity"), Dictionary(noun="relation")
+
+
+@examples
+@given(st.lists(named_sets, min_size=1, max_size=5))
+def test_content_depends_on_the_last_state_and_not_on_the_way_there(states: list[frozenset[Labelled]]) -> None:
+    chain, direct = Chain(), Chain()
+    for state in states:
+        chain.full(sorted(state))
+    direct.full(sorted(states[-1], reverse=True))
+    assert chain.content == direct.content
+    assert (chain.content == EMPTY_CONTENT) == (not states[-1])
+
+
+@examples
+@given(named_sets, named_sets)
+def test_sums_of_disjoint_sets_add_up(one: frozenset[Labelled], other: frozenset[Labelled]) -> None:
+    known = names()
+    parts = [canonical(rows(sorted(some), known)) for some in (one, other - one, one | other)]
+    first, second, both = (content_of(part, Split.TRAIN, *known) for part in parts)
+    assert np.array_equal(first + second, both)
+
+
+@examples
+@given(st.sets(named_triples, min_size=1, max_size=15))
+def test_hashes_are_of_labels_and_not_of_rows(given_triples: set[Labelled]) -> None:
+    hashes = []
+    for order in (sorted(given_triples), sorted(given_triples, reverse=True)):
+        known = names()
+        rows(order, known)
+        found = hash_triples(rows(sorted(given_triples), known), 7, *known)
+        hashes.append(found.tolist())
+    assert hashes[0] == hashes[1]
+    assert len(set(hashes[0])) == len(given_triples)
+
+
+def test_undone_change_restores_the_content() -> None:
+    chain = Chain()
+    chain.full([("a", "r", "b"), ("b", "r", "c")])
+    diff = chain.full([("a", "r", "b"), ("c", "s", "d")]).diff
+    back = content_after(chain.content, diff.inverted(), *chain.names)
+    assert content_after(back, diff, *chain.names) == chain.content
+    first = Chain()
+    first.full([("b", "r", "c"), ("a", "r", "b")])
+    assert back == first.content

@@ -174,32 +174,6 @@ def test_only_removable_triples_are_held_out() -> None:
     assert counts["held_out_missing"] == 100 - len(chain.state[Split.VALID])
 
 
-def test_only_triple_of_an_object_is_not_held_out() -> None:
-    chain = Chain()
-    counts = chain.full([("a", "r", "b"), ("c", "s", "d"), ("d", "s", "c")], HeldOut(valid=3)).counts
-    assert len(chain.state[Split.VALID]) == 1
-    assert ("a", "r", "b") in chain.state[Split.TRAIN]
-    assert counts == {"held_out_missing": 2}
-
-
-def test_self_loop_is_held_out_only_beside_another_triple() -> None:
-    alone, beside = Chain(), Chain()
-    alone.full([("a", "r", "a"), ("b", "r", "c")], HeldOut(test=2))
-    assert alone.state[Split.TEST] == set()
-    beside.full([("a", "r", "a"), ("a", "s", "b"), ("b", "s", "a"), ("c", "r", "c")], HeldOut(test=1))
-    assert beside.state[Split.TEST] <= {("a", "r", "a"), ("a", "s", "b"), ("b", "s", "a")}
-    assert len(beside.state[Split.TEST]) == 1
-
-
-def test_valid_and_test_are_disjoint() -> None:
-    chain = Chain()
-    triples = [(f"e{i}", "r", f"e{j}") for i in range(12) for j in range(12)]
-    assert chain.full(triples, HeldOut(valid=20, test=30)).counts == {}
-    state = chain.state
-    assert (len(state[Split.VALID]), len(state[Split.TEST])) == (20, 30)
-    assert not state[Split.VALID] & state[Split.TEST]
-
-
 def test_larger_holdout_contains_the_smaller_one() -> None:
     triples = [(f"e{i}", "r", f"e{j}") for i in range(12) for j in range(12)]
     cuts = []

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dkge_dist.graph.diff import Diff
-from dkge_dist.graph.snapshot import Base, Snapshot
+from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.types import Split
 from tests.graph.test_diff import State, Triple, diff, entities, examples, made, relations, states
@@ -125,16 +125,3 @@ def test_empty_snapshot_has_no_triples_and_no_rows() -> None:
     assert snapshot.entities_alive.shape == (0,)
     assert snapshot.contains(Split.TRAIN, to_triples([(0, 0, 0)])).tolist() == [False]
     assert snapshot.after(Diff.none(), 0, 0).triples(Split.TEST).count == 0
-
-
-@examples
-@given(states)
-def test_base_counts_its_degrees(states: list[State]) -> None:
-    train, valid, test = (made(split) for split in states[0])
-    base = Base.of((train, valid, test), ENTITIES, RELATIONS)
-    by_train = degrees(sorted(states[0][Split.TRAIN]))
-    by_all = degrees([triple for split in states[0] for triple in sorted(split)])
-    assert base.entities.train.tolist() == [by_train[0][row] for row in range(ENTITIES)]
-    assert base.entities.total.tolist() == [by_all[0][row] for row in range(ENTITIES)]
-    assert base.relations.train.tolist() == [by_train[1][row] for row in range(RELATIONS)]
-    assert base.relations.total.tolist() == [by_all[1][row] for row in range(RELATIONS)]
