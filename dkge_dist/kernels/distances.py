@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dkge_dist.kernels.jit import parallel_kernel, prange
-from dkge_dist.kernels.vectors import translated_distance
+from dkge_dist.kernels.jit import estimate, parallel_kernel, prange
 
 
 @parallel_kernel
@@ -38,6 +37,15 @@ def l1_backward(query_QD, candidate_ND, grad_QN, grad_query_QD):  # type: ignore
                     grad_query_QD[q, d] += slope if query_QD[q, d] > candidate_ND[n, d] else -slope
 
 
+@estimate
+def _translated_distance(head_D, relation_D, tail_D):  # type: ignore[no-untyped-def]
+    """‖head + relation − tail‖₁."""
+    found = np.float32(0)
+    for d in range(head_D.shape[0]):
+        found += abs(head_D[d] + relation_D[d] - tail_D[d])
+    return found
+
+
 @parallel_kernel
 def margin_l1(entity_ED, relation_RD, triples, margin, loss_B, grad_entity_ED, grad_relation_RD):  # type: ignore[no-untyped-def]
     """max(0, f(pos) + margin − f(neg)) of every triple, and the gradients of their sum.
@@ -50,8 +58,8 @@ def margin_l1(entity_ED, relation_RD, triples, margin, loss_B, grad_entity_ED, g
     for i in prange(loss_B.shape[0]):
         h, r, t = head[i], relation[i], tail[i]
         other_h, other_t = (negative[i], t) if corrupts_head[i] else (h, negative[i])
-        near = translated_distance(entity_ED[h], relation_RD[r], entity_ED[t])
-        far = translated_distance(entity_ED[other_h], relation_RD[r], entity_ED[other_t])
+        near = _translated_distance(entity_ED[h], relation_RD[r], entity_ED[t])
+        far = _translated_distance(entity_ED[other_h], relation_RD[r], entity_ED[other_t])
         loss = near + margin - far
         loss_B[i] = np.float32(0) if loss <= 0 else loss  # NaN stays NaN
     grad_entity_ED[:] = 0

@@ -9,7 +9,7 @@ import numpy as np
 
 from dkge_dist.kernels.jit import parallel_kernel, prange
 from dkge_dist.kernels.ragged import gated, query_of, slopes_of_scores, softmax_weights
-from dkge_dist.kernels.row_sums import sum_rows
+from dkge_dist.kernels.vectors import sum_rows
 
 
 @parallel_kernel
@@ -21,7 +21,7 @@ def encode_frozen(begin, end, hidden_MD, knowledge_BD, attention_D, share_D, out
         query_D, context_D = np.empty(dim, np.float32), np.empty(dim, np.float32)
         query_of(knowledge_BD[b], attention_D, query_D)
         softmax_weights(hidden_MD, begin[b], query_D, weight)
-        sum_rows(context_D, hidden_MD, None, None, weight, 0, size, -begin[b])
+        sum_rows(context_D, hidden_MD, None, None, weight, 0, size, -begin[b], False)
         gated(knowledge_BD[b], context_D, share_D, out_BD[b])
 
 
@@ -40,7 +40,7 @@ def encode_frozen_backward(  # type: ignore[no-untyped-def]
         for d in range(dim):
             vector_D[d] = grad_BD[b, d] - share_D[d] * grad_BD[b, d]
         slopes_of_scores(hidden_MD, begin[b], weight, vector_D, slope)
-        sum_rows(by_query_D, hidden_MD, None, None, slope, 0, size, -begin[b])
+        sum_rows(by_query_D, hidden_MD, None, None, slope, 0, size, -begin[b], False)
         for d in range(dim):
             through = attention_D[d] * by_query_D[d] if knowledge_BD[b, d] > 0 else np.float32(0)
             by_knowledge_BD[b, d] = share_D[d] * grad_BD[b, d] + through

@@ -27,6 +27,7 @@ from dkge_dist.types import Array
 __all__ = [
     "as_readonly",
     "estimate",
+    "inlined",
     "kernel",
     "load_minimal",
     "parallel_kernel",
@@ -53,9 +54,14 @@ def subkernel(function: F) -> F:
     return _compiled(function)
 
 
+def inlined(function: F) -> F:
+    """A subkernel that is always inlined: a call that passes arrays takes as long as a sum of a few rows."""
+    return _compiled(function, forceinline=True)
+
+
 def estimate(function: F) -> F:
-    """A subkernel that may add in any order: for sums whose error its caller allows for."""
-    return _compiled(function, fastmath=frozenset({"reassoc", "nsz"}))
+    """The same, and it may add in any order: for sums whose error its caller allows for."""
+    return _compiled(function, forceinline=True, fastmath={"reassoc", "nsz", "contract"})
 
 
 def parallel_kernel(function: F) -> F:
@@ -63,7 +69,7 @@ def parallel_kernel(function: F) -> F:
     return _compiled(function, parallel=True)
 
 
-def _compiled(function: F, parallel: bool = False, fastmath: frozenset[str] = frozenset()) -> F:
+def _compiled(function: F, **flags: Any) -> F:
     """Compile at the first call, cached in a folder named by a digest of all sources that the kernel is made of.
 
     Numba notices when the file of a kernel changes, but not the file of a subkernel compiled into it: after an upgrade
@@ -72,7 +78,7 @@ def _compiled(function: F, parallel: bool = False, fastmath: frozenset[str] = fr
     before = numba.config.CACHE_DIR  # type: ignore[attr-defined]
     numba.config.CACHE_DIR = _cache_folder(Path(function.__code__.co_filename))  # type: ignore[attr-defined]
     try:
-        return cast(F, njit(cache=True, nogil=True, parallel=parallel, fastmath=set(fastmath))(function))
+        return cast(F, njit(cache=True, nogil=True, **flags)(function))
     finally:
         numba.config.CACHE_DIR = before  # type: ignore[attr-defined]
 

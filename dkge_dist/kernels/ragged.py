@@ -15,9 +15,8 @@ import numpy as np
 
 from dkge_dist.kernels.adjacency import RaggedContexts
 from dkge_dist.kernels.jit import as_readonly, parallel_kernel, prange, subkernel
-from dkge_dist.kernels.row_sums import slopes_of_attention, sum_rows, sum_rows_relu
 from dkge_dist.kernels.triples import group
-from dkge_dist.kernels.vectors import dot
+from dkge_dist.kernels.vectors import dot, slopes_of_attention, sum_rows
 from dkge_dist.types import OFFSET, ROW, Array
 
 CHUNK = 16
@@ -62,7 +61,7 @@ def aggregate(contexts, rows_UD, out_MD):  # type: ignore[no-untyped-def]
     )  # fmt: skip
     for slot in prange(out_MD.shape[0]):
         first, last = entry_ptr[slot], entry_ptr[slot + 1]
-        sum_rows_relu(out_MD[slot], rows_UD, entry_slot, slot_row, weight, first, last, 0)
+        sum_rows(out_MD[slot], rows_UD, entry_slot, slot_row, weight, first, last, 0, True)
 
 
 @parallel_kernel
@@ -79,9 +78,9 @@ def aggregate_backward(contexts, out_MD, grad_MD, slot_MD, grad_UD):  # type: ig
             # The gradient of a ReLU is zero where its output is.
             grad_MD[slot, d] *= np.float32(out_MD[slot, d] > 0)
     for slot in prange(grad_MD.shape[0]):
-        sum_rows(slot_MD[slot], grad_MD, entry_slot, None, weight, entry_ptr[slot], entry_ptr[slot + 1], 0)
+        sum_rows(slot_MD[slot], grad_MD, entry_slot, None, weight, entry_ptr[slot], entry_ptr[slot + 1], 0, False)
     for row in prange(grad_UD.shape[0]):
-        sum_rows(grad_UD[row], slot_MD, row_slot, None, None, row_ptr[row], row_ptr[row + 1], 0)
+        sum_rows(grad_UD[row], slot_MD, row_slot, None, None, row_ptr[row], row_ptr[row + 1], 0, False)
 
 
 @subkernel
@@ -89,16 +88,10 @@ def _hidden(contexts, rows_UD, begin, end, hidden_nD):  # type: ignore[no-untype
     """ReLU(Â rows[slot_row]) of the slots of one context."""
     for slot in range(begin, end):
         first, last = contexts.entry_ptr[slot], contexts.entry_ptr[slot + 1]
-        sum_rows_relu(
-            hidden_nD[slot - begin],
-            rows_UD,
-            contexts.entry_slot,
-            contexts.slot_row,
-            contexts.entry_weight,
-            first,
-            last,
-            0,
-        )
+        sum_rows(
+            hidden_nD[slot - begin], rows_UD, contexts.entry_slot, contexts.slot_row, contexts.entry_weight,
+            first, last, 0, True,
+        )  # fmt: skip
 
 
 @subkernel
@@ -141,7 +134,7 @@ def encode(contexts, rows_UD, knowledge_BD, attention_D, share_D, weight_M, cont
             query_of(knowledge_BD[b], attention_D, query_D)
             weight_n = weight_M[begin:end]
             softmax_weights(hidden_nD, 0, query_D, weight_n)
-            sum_rows(context_BD[b], hidden_nD, None, None, weight_n, 0, end - begin, 0)
+            sum_rows(context_BD[b], hidden_nD, None, None, weight_n, 0, end - begin, 0, False)
             gated(knowledge_BD[b], context_BD[b], share_D, out_BD[b])
 
 
@@ -171,6 +164,41 @@ def slopes_of_scores(hidden_MD, begin, weight_n, grad_D, slope_n):  # type: igno
         slope_n[i] = weight_n[i] * (slope_n[i] - mean)
 
 
+@subkernel
+def _chunk_backward(  # type: ignore[no-untyped-def]
+    chunk, contexts, rows_UD, knowledge_BD, attention_D, share_D, weight_M, context_BD, grad_BD, learns_U, slot_MD,
+    by_knowledge_BD, by_attention_D, by_share_D,
+):  # fmt: skip
+    count, dim = grad_BD.shape
+    first, last = chunk * CHUNK, min(count, (chunk + 1) * CHUNK)
+    largest = _largest(contexts.indptr, first, last)
+    hidden_nD, slope_n = np.empty((largest, dim), np.float32), np.empty(largest, np.float32)
+    query_D, by_query_D = np.empty(dim, np.float32), np.empty(dim, np.float32)
+    by_context_D = np.empty(dim, np.float32)
+    for d in range(dim):
+        by_attention_D[d] = by_share_D[d] = 0
+    for b in range(first, last):
+        begin, end = contexts.indptr[b], contexts.indptr[b + 1]
+        _hidden(contexts, rows_UD, begin, end, hidden_nD)
+        query_of(knowledge_BD[b], attention_D, query_D)
+        for d in range(dim):
+            by_context_D[d] = grad_BD[b, d] - share_D[d] * grad_BD[b, d]
+            by_share_D[d] += grad_BD[b, d] * (knowledge_BD[b, d] - context_BD[b, d])
+        slopes_of_scores(hidden_nD, 0, weight_M[begin:end], by_context_D, slope_n)
+        slopes_of_attention(hidden_nD, end - begin, begin, weight_M, slope_n, by_context_D, query_D, by_query_D)
+        for d in range(dim):
+            own = max(knowledge_BD[b, d], np.float32(0))
+            by_attention_D[d] += by_query_D[d] * own
+            through = attention_D[d] * by_query_D[d] if own > 0 else np.float32(0)
+            by_knowledge_BD[b, d] = share_D[d] * grad_BD[b, d] + through
+        for slot in range(begin, end):
+            if learns_U[contexts.slot_row[slot]]:
+                one, other = contexts.entry_ptr[slot], contexts.entry_ptr[slot + 1]
+                sum_rows(
+                    slot_MD[slot], hidden_nD, contexts.entry_slot, None, contexts.entry_weight, one, other, begin, False
+                )
+
+
 @parallel_kernel
 def encode_backward(  # type: ignore[no-untyped-def]
     contexts, rows_UD, knowledge_BD, attention_D, share_D, weight_M, context_BD, grad_BD, learns_U, slot_MD, by_rows_UD,
@@ -178,39 +206,15 @@ def encode_backward(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Gradients of `encode`, over the same entries: Â is symmetric. Those of parameters are sums over each `CHUNK` of
     contexts, to be added up; of rows only those that learn are written. `slot_MD` is scratch."""
-    count, dim = grad_BD.shape
     for chunk in prange(by_share_CD.shape[0]):
-        first, last = chunk * CHUNK, min(count, (chunk + 1) * CHUNK)
-        largest = _largest(contexts.indptr, first, last)
-        hidden_nD, slope_n = np.empty((largest, dim), np.float32), np.empty(largest, np.float32)
-        query_D, by_query_D = np.empty(dim, np.float32), np.empty(dim, np.float32)
-        by_context_D = np.empty(dim, np.float32)
-        by_attention_D, by_share_D = np.zeros(dim, np.float32), np.zeros(dim, np.float32)
-        for b in range(first, last):
-            begin, end = contexts.indptr[b], contexts.indptr[b + 1]
-            _hidden(contexts, rows_UD, begin, end, hidden_nD)
-            query_of(knowledge_BD[b], attention_D, query_D)
-            for d in range(dim):
-                by_context_D[d] = grad_BD[b, d] - share_D[d] * grad_BD[b, d]
-                by_share_D[d] += grad_BD[b, d] * (knowledge_BD[b, d] - context_BD[b, d])
-            slopes_of_scores(hidden_nD, 0, weight_M[begin:end], by_context_D, slope_n)
-            slopes_of_attention(hidden_nD, end - begin, begin, weight_M, slope_n, by_context_D, query_D, by_query_D)
-            for d in range(dim):
-                own = max(knowledge_BD[b, d], np.float32(0))
-                by_attention_D[d] += by_query_D[d] * own
-                through = attention_D[d] * by_query_D[d] if own > 0 else np.float32(0)
-                by_knowledge_BD[b, d] = share_D[d] * grad_BD[b, d] + through
-            for slot in range(begin, end):
-                if not learns_U[contexts.slot_row[slot]]:
-                    continue
-                one, other = contexts.entry_ptr[slot], contexts.entry_ptr[slot + 1]
-                sum_rows(slot_MD[slot], hidden_nD, contexts.entry_slot, None, contexts.entry_weight, one, other, begin)
-        by_attention_CD[chunk, :] = by_attention_D
-        by_share_CD[chunk, :] = by_share_D
+        _chunk_backward(
+            chunk, contexts, rows_UD, knowledge_BD, attention_D, share_D, weight_M, context_BD, grad_BD, learns_U,
+            slot_MD, by_knowledge_BD, by_attention_CD[chunk], by_share_CD[chunk],
+        )  # fmt: skip
     row_ptr, row_slot = contexts.row_ptr, contexts.row_slot
     for row in prange(by_rows_UD.shape[0]):
         if learns_U[row]:
-            sum_rows(by_rows_UD[row], slot_MD, row_slot, None, None, row_ptr[row], row_ptr[row + 1], 0)
+            sum_rows(by_rows_UD[row], slot_MD, row_slot, None, None, row_ptr[row], row_ptr[row + 1], 0, False)
 
 
 def chunks_of(count: int) -> int:

@@ -17,11 +17,9 @@ import numpy as np
 from dkge_dist.kernels.adjacency import lowest_set_bit
 from dkge_dist.kernels.byte_distances import rows_within
 from dkge_dist.kernels.codes import ALL, NO_ERROR_KNOWN, NONE_BELOW, groups_of, tiles_of
-from dkge_dist.kernels.exponentials import exponentials
-from dkge_dist.kernels.jit import as_readonly, kernel, parallel_kernel, prange, subkernel
+from dkge_dist.kernels.jit import as_readonly, parallel_kernel, prange, subkernel
 from dkge_dist.kernels.ranks import TILE
-from dkge_dist.kernels.slopes import GROUP, slopes_of_group, slopes_of_one
-from dkge_dist.kernels.vectors import distance, dot, largest, total
+from dkge_dist.kernels.vectors import add_slopes, distance, exponentials, total
 from dkge_dist.types import Array
 
 CHUNKS = 8
@@ -88,26 +86,6 @@ def _reach(nearest, least_logq, log_negligible, per_unit, error):  # type: ignor
     return np.int64(max(np.ceil(reach), np.float32(NONE_BELOW)))
 
 
-@subkernel
-def _go_back(query_QD, candidate_ND, first, last, near, by_query_QD, by_candidate_ND):  # type: ignore[no-untyped-def]
-    """Add the gradients of the queries `first:last`, a group of them, by the weights of those `near` each.
-
-    While most candidates are near, the whole group is taken at once; later hardly two of them share a candidate.
-    """
-    kept_4, near_4N, weight_4N, slope_4N = near
-    count = candidate_ND.shape[0]
-    if last - first == GROUP and kept_4.sum() > GROUP // 2 * count:
-        slope_4N[:] = 0
-        for k in range(GROUP):
-            for i in range(kept_4[k]):
-                slope_4N[k, near_4N[k, i]] = weight_4N[k, i]
-        slopes_of_group(query_QD[first:last], candidate_ND, slope_4N, by_query_QD[first:last], by_candidate_ND)
-        return
-    for q in range(first, last):
-        near_N, weight_N, kept = near_4N[q - first], weight_4N[q - first], kept_4[q - first]
-        slopes_of_one(query_QD[q], candidate_ND, near_N, weight_N, kept, by_query_QD[q], by_candidate_ND)
-
-
 @parallel_kernel
 def _softmax(  # type: ignore[no-untyped-def]
     query_QD,
@@ -132,19 +110,16 @@ def _softmax(  # type: ignore[no-untyped-def]
     log_negligible = np.log(negligible)
     for chunk in prange(CHUNKS):
         parts_CND[chunk, :] = 0  # `parts_CND[chunk] = 0` would make numba take 0 for `parts_CND[chunk]` below
-        kept_4, near_4N = np.zeros(GROUP, np.int64), np.empty((GROUP, count), np.int32)
-        weight_4N, slope_4N = np.empty((GROUP, count), np.float32), np.empty((GROUP, count), np.float32)
+        near_N, weight_N = np.empty(count, np.int32), np.empty(count, np.float32)
         words = np.zeros((1, groups), np.uint64)
         begin, end = chunk * share, min(queries, (chunk + 1) * share)
         for q in range(begin, end):
-            place = (q - begin) % GROUP
-            near_N, weight_N = near_4N[place], weight_4N[place]
             true = -positive_Q[q] - margin
             # The weights of others beside a denied positive are those among themselves.
             nearest = -own_Q[q] if denied_Q[q] else max(true, -own_Q[q])
             error = _encode(query_QD[q], low, per_unit, words[0].view(np.uint8))
             limit = _reach(nearest, least_logq, log_negligible, per_unit, error)
-            found = 0
+            found, others = 0, -own_Q[q]
             for tile in range(tiles_TGW.shape[0]):
                 rows, _ = rows_within(tiles_TGW, tile, words, 0, limit, NONE_BELOW)
                 while rows:
@@ -153,9 +128,9 @@ def _softmax(  # type: ignore[no-untyped-def]
                     if n < count and not known_QN[q, n]:
                         near_N[found] = n
                         weight_N[found] = logq_N[n] - distance(query_QD[q], candidate_ND[n])
+                        others = max(others, weight_N[found])
                         found += 1
             weights = weight_N[:found]
-            others = max(-own_Q[q], largest(weights))
             excess = np.float32(0)
             if denied_Q[q] and true > others + SURE and others > -np.inf:
                 excess = true - (others + SURE)
@@ -182,10 +157,7 @@ def _softmax(  # type: ignore[no-untyped-def]
                 if abs(weight) > negligible:
                     near_N[kept], weight_N[kept] = near_N[i], weight
                     kept += 1
-            kept_4[place] = kept
-            if place == GROUP - 1 or q == end - 1:
-                near = (kept_4, near_4N, weight_4N, slope_4N)
-                _go_back(query_QD, candidate_ND, q - place, q + 1, near, by_query_QD, parts_CND[chunk])
+            add_slopes(query_QD[q], candidate_ND, near_N, weight_N, kept, by_query_QD[q], parts_CND[chunk])
 
 
 def softmax_l1(
@@ -210,8 +182,7 @@ def softmax_l1(
     query, candidate, positive, own, logq = (
         as_readonly(array, np.float32) for array in (query_QD, candidate_ND, positive_Q, own_Q, logq_N)
     )
-    numbers = candidate.reshape(-1)
-    width = WIDTH * float(np.sqrt(_dot(numbers, numbers) / max(numbers.shape[0], 1))) or 1.0
+    width = WIDTH * float(np.sqrt(np.einsum("nd,nd->", candidate, candidate) / max(candidate.size, 1))) or 1.0
     low, per_unit = np.float32(-width), np.float32(255 / (2 * width))
     tiles = np.empty((tiles_of(count), groups_of(dim) + 1, TILE), np.uint64)
     least_logq = np.float32(np.min(logq, where=np.isfinite(logq), initial=np.inf))
@@ -225,8 +196,3 @@ def softmax_l1(
         np.float32(margin), np.float32(negligible), out,
     )  # fmt: skip
     return out
-
-
-@kernel
-def _dot(x, y):  # type: ignore[no-untyped-def]
-    return dot(x, y)
