@@ -43,7 +43,6 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         kernels = [row for command in COMMANDS for row in _compiled(command, Path(folder))]
     kernels.sort(key=lambda row: -row["seconds"])
-    Path("/tmp/ab/rows.json").write_text(json.dumps(kernels))
     if not arguments.json:
         for row in kernels:
             print(f"{row['kernel']:48} {row['seconds']:8.2f}  {row['command']}")
