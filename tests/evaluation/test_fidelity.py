@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.evaluation.test_link_prediction import dense_ranks, embedding, whole_vectors
 
 from dkge_dist.ask.ranks import metrics
 from dkge_dist.evaluation import fidelity as module
@@ -20,7 +21,6 @@ from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.ranks import FilteredCandidates, known_answers
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.types import ROW, Split
-from tests.evaluation.test_link_prediction import dense_ranks, embedding, whole_vectors
 from tests.evidence.building import dense_scores, limits, rounded
 from tests.reference import Triple
 from tests.strategies import Evolution, evolutions, to_list, to_triples
