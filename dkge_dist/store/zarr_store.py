@@ -11,20 +11,17 @@ rows of is mapped, any other is patched. Importing zarr takes most of a second, 
 from __future__ import annotations
 
 import asyncio
-import builtins
 import re
 import struct
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass
-from functools import partial
 from threading import Lock
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 import numpy as np
 import zarr
-from zarr.abc.store import ByteRequest, OffsetByteRequest, RangeByteRequest, SuffixByteRequest
-from zarr.abc.store import Store as ZarrStore
-from zarr.core.buffer import Buffer, BufferPrototype
+from zarr.abc.store import ByteRequest
+from zarr.core.buffer import Buffer, BufferPrototype, default_buffer_prototype
 from zarr.storage import MemoryStore
 
 from dkge_dist.graph.dictionary import Dictionary
@@ -44,18 +41,16 @@ def open_version(store: Store, version: str | int | None = None) -> zarr.Group:
     return zarr.open_group(VersionStore(store, model), mode="r", zarr_format=3)
 
 
-class VersionStore(ZarrStore):
+class VersionStore(MemoryStore):
     """The keys of one model version. Read-only; any number of threads may read."""
 
     supports_writes = False
     supports_deletes = False
-    supports_listing = True
 
     def __init__(self, store: Store, model: ModelManifest) -> None:
-        super().__init__(read_only=True)
+        self._contents = _Contents(store, model)
+        super().__init__(self._contents, read_only=True)
         self._store, self._model = store, model
-        self._arrays = _arrays(store, model)
-        self._metadata = _metadata(store, model, self._arrays)
 
     def __str__(self) -> str:
         return f"{self._store}@{self._model.version}"
@@ -70,65 +65,15 @@ class VersionStore(ZarrStore):
         """A version never changes, so that another process can open it anew."""
         return _reopened, (self._store.storage.location, self._model.version)
 
-    async def get(self, key: str, prototype: BufferPrototype, byte_range: ByteRequest | None = None) -> Buffer | None:
+    async def get(
+        self, key: str, prototype: BufferPrototype | None = None, byte_range: ByteRequest | None = None
+    ) -> Buffer | None:
         """The bytes of a key; None if there is no such key. StoreError if a part is missing or damaged."""
-        chunk = self._chunk(key)
-        if chunk is not None:
-            data: Array = await asyncio.to_thread(chunk)
-        elif key in self._metadata:
-            data = np.frombuffer(self._metadata[key], np.uint8)
-        else:
+        if key not in self._contents:
             return None
-        return prototype.buffer.from_bytes(data[_requested(len(data), byte_range)].data)
-
-    def _chunk(self, key: str) -> Callable[[], Array] | None:
-        """What makes the chunk of a key, if it is one."""
-        match = CHUNK_KEY.fullmatch(key)
-        array = self._arrays.get(match[1]) if match else None
-        if match is None or array is None or int(match[2]) >= array.count or bool(match[3]) != (len(array.shape) > 1):
-            return None
-        return partial(array.chunk, int(match[2]))
-
-    async def get_partial_values(
-        self, prototype: BufferPrototype, key_ranges: Iterable[tuple[str, ByteRequest | None]]
-    ) -> builtins.list[Buffer | None]:
-        """The bytes of several keys."""
-        return await asyncio.gather(*(self.get(key, prototype, wanted) for key, wanted in key_ranges))
-
-    async def exists(self, key: str) -> bool:
-        """Is there such a key?"""
-        return key in self._metadata or self._chunk(key) is not None
-
-    def _keys(self) -> Iterator[str]:
-        yield from self._metadata
-        for path, array in self._arrays.items():
-            yield from (f"{path}/c/{number}{'/0' * (len(array.shape) - 1)}" for number in range(array.count))
-
-    async def list(self) -> AsyncIterator[str]:
-        """All keys."""
-        for key in self._keys():
-            yield key
-
-    async def list_prefix(self, prefix: str) -> AsyncIterator[str]:
-        """All keys that begin with a prefix."""
-        for key in self._keys():
-            if key.startswith(prefix):
-                yield key
-
-    async def list_dir(self, prefix: str) -> AsyncIterator[str]:
-        """The names directly below a prefix."""
-        above = f"{prefix.rstrip('/')}/".lstrip("/")
-        below = (key.removeprefix(above).split("/")[0] for key in self._keys() if key.startswith(above))
-        for name in dict.fromkeys(below):
-            yield name
-
-    async def set(self, key: str, value: Buffer) -> None:
-        """Refused."""
-        self._check_writable()
-
-    async def delete(self, key: str) -> None:
-        """Refused."""
-        self._check_writable()
+        # In a thread: parts of a bucket have to come first.
+        value = await asyncio.to_thread(self._contents.__getitem__, key)
+        return await MemoryStore({key: value}).get(key, prototype or default_buffer_prototype(), byte_range)
 
 
 def _reopened(location: str, version: int) -> VersionStore:
@@ -136,16 +81,41 @@ def _reopened(location: str, version: int) -> VersionStore:
     return VersionStore(store, store.model_manifest(version))
 
 
-def _requested(size: int, wanted: ByteRequest | None) -> slice:
-    match wanted:
-        case None:
-            return slice(None)
-        case RangeByteRequest(start, end):
-            return slice(start, end)
-        case OffsetByteRequest(offset):
-            return slice(offset, None)
-        case SuffixByteRequest(suffix):
-            return slice(max(0, size - suffix), None)
+class _Contents(MutableMapping[str, Buffer]):
+    """What zarr takes for a dictionary of keys: metadata, and chunks that are made when they are asked for."""
+
+    def __init__(self, store: Store, model: ModelManifest) -> None:
+        self._arrays = _arrays(store, model)
+        self._metadata = _metadata(store, model, self._arrays)
+
+    def _chunk(self, key: str) -> Callable[[], Array] | None:
+        """What makes the chunk of a key, if it is one."""
+        match = CHUNK_KEY.fullmatch(key)
+        array = self._arrays.get(match[1]) if match else None
+        if match is None or array is None or int(match[2]) >= array.count or bool(match[3]) != (len(array.shape) > 1):
+            return None
+        return lambda: array.chunk(int(match[2]))
+
+    def __getitem__(self, key: str) -> Buffer:
+        chunk = self._chunk(key)
+        return self._metadata[key] if chunk is None else default_buffer_prototype().buffer.from_bytes(chunk().data)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._metadata or self._chunk(str(key)) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._metadata
+        for path, array in self._arrays.items():
+            yield from (f"{path}/c/{number}{'/0' * (len(array.shape) - 1)}" for number in range(array.count))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __setitem__(self, key: str, value: Buffer) -> NoReturn:
+        raise TypeError("a version is read-only")
+
+    def __delitem__(self, key: str) -> NoReturn:
+        raise TypeError("a version is read-only")
 
 
 class _Once(Generic[T]):
@@ -154,7 +124,7 @@ class _Once(Generic[T]):
     def __init__(self, make: Callable[[], T]) -> None:
         self._make = make
         self._lock = Lock()
-        self._made: builtins.list[T] = []
+        self._made: list[T] = []
 
     def __call__(self) -> T:
         with self._lock:
@@ -240,7 +210,7 @@ def _vlen_utf8(labels: Iterable[bytes], count: int) -> Array:
     return np.frombuffer(b"".join([struct.pack("<I", count), *pieces]), np.uint8)
 
 
-def _metadata(store: Store, model: ModelManifest, arrays: dict[str, _Array]) -> dict[str, bytes]:
+def _metadata(store: Store, model: ModelManifest, arrays: dict[str, _Array]) -> dict[str, Buffer]:
     """Every `zarr.json`, written by zarr itself."""
     written: dict[str, Buffer] = {}
     snapshot = store.snapshot_manifest(model.model.snapshot)
@@ -261,4 +231,4 @@ def _metadata(store: Store, model: ModelManifest, arrays: dict[str, _Array]) -> 
             fill_value=array.fill_value,
             compressors=None,
         )
-    return {key: value.to_bytes() for key, value in written.items()}
+    return written
