@@ -121,16 +121,6 @@ def test_codes_that_nobody_needs_are_cleared_away(path: Path) -> None:
     assert not any((store.storage.root / "parts").rglob(index.parts[0].digest)), "a part of no version"
 
 
-def test_a_version_whose_codes_are_gone_is_not_published(path: Path) -> None:
-    store = Store.open(path)
-    entry = joint(store)
-    with store.storage.staging() as staging:
-        other = save_table(staging, np.ones((entry.rows, entry.dim), np.float32), BLOCK, coded=True)
-    store.storage.part_path(CodeIndex(store.storage, other).parts[0]).unlink()
-    with pytest.raises(StoreError):
-        publish(path, lambda table: table.model_copy(update={"codes": other.codes}))
-
-
 def test_check_names_damaged_codes(path: Path) -> None:
     store = Store.open(path)
     entry = joint(store)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import random
-import signal
+import shutil
 import subprocess
 import sys
 import time
@@ -15,8 +14,9 @@ import pytest
 
 from dkge_dist.store.store import Store
 from dkge_dist.surfaces import api
-from tests.graphs import assert_sound, everything, head, movies, write_changes, write_tsv
+from tests.graphs import assert_sound, fresh_labels, head, movies, write_changes, write_tsv
 from tests.store.crash_points import STEPS
+from tests.store.nights import numbers
 
 HERE = Path(__file__).parent
 
@@ -116,43 +116,82 @@ def test_killed_at_every_call_that_changes_the_disk(tmp_path: Path, first: bool)
     assert 0 < published < len(reports)
 
 
-@pytest.mark.parametrize(
-    ("trials", "seed"), [(3, 5), pytest.param(60, int(time.time()), marks=pytest.mark.slow, id="many")]
-)
-def test_killed_at_random_moments(tmp_path: Path, trials: int, seed: int) -> None:
-    """The command itself, with its threads; most moments lie where parts are written."""
-    print(f"seed {seed}")
-    store = tmp_path / "store"
-    states = [set(movies(3000))]
-    api.ingest(store, write_tsv(tmp_path / "base.tsv", movies(3000)), name="0")
-    chance = random.Random(seed)
-    for trial in range(1, trials + 1):
-        come, gone = movies(40, first=3000 + 40 * trial), movies(20, first=20 * trial)
-        night = write_changes(tmp_path / f"{trial}.changes", come, gone)
-        states.append(states[-1] - set(gone) | set(come))
-        before = Store.open(store).versions()
-        dirty = set(os.listdir(store / "staging"))
-        command = [
-            sys.executable,
-            "-m",
-            "dkge_dist.surfaces.cli",
-            "ingest",
-            str(store),
-            str(night),
-            "--name",
-            str(trial),
-        ]
-        writer = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        while writer.poll() is None and set(os.listdir(store / "staging")) == dirty:
-            time.sleep(0.0005)
-        time.sleep(chance.uniform(0, 0.02))
-        writer.send_signal(signal.SIGKILL)
-        writer.wait()
-        after = Store.open(store).versions()
-        assert after in (before, [*before, trial + 1])
-        assert everything(store, str(len(after) - 1)) == states[len(after) - 1]
-        assert_sound(store)
-        report = api.ingest(store, night, name=str(trial))
-        assert report["unchanged"] == (after != before)
-        assert everything(store, str(trial)) == states[trial]
+RUN_TWICE = """
+# `run`, as defined before, in two processes.
+children = []
+for me in range(2):
+    child = os.fork()
+    if child == 0:
+        run(me)
+    children.append(child)
+print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]))
+"""
+
+UPDATES_AT_ONCE = """
+# Two processes that update the same store: neither writes before both have read the model.
+import json, os, sys, time
+from pathlib import Path
+import dkge_dist
+from dkge_dist.surfaces.api import update
+from dkge_dist.types import DkgeError
+folder, store = Path(sys.argv[1]), sys.argv[2]
+
+def run(me):
+    def wait(done, text):
+        (folder / f"ready-{me}").touch()
+        while len(list(folder.glob("ready-*"))) < 2:
+            time.sleep(0.01)
+    try:
+        report, code = {"version": update(store, progress=wait)["version"]}, 0
+    except DkgeError as error:
+        report, code = {"error": str(error)}, 1
+    (folder / f"report-{me}").write_text(json.dumps(report))
+    os._exit(code)
+"""
+
+
+@pytest.fixture
+def store(with_a_night: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(with_a_night, tmp_path / "store"))
+
+
+def test_two_at_once(store: Path, tmp_path: Path) -> None:
+    old = numbers(store)
+    script = [sys.executable, "-c", UPDATES_AT_ONCE + RUN_TWICE, str(tmp_path), str(store)]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    ended = list(enumerate(json.loads(done.stdout)))
+    assert sorted(code for _, code in ended) == [0, 1]
+    for me, code in ended:
+        report = json.loads((tmp_path / f"report-{me}").read_text())
+        if code == 0:
+            assert report["version"] == 4
+        else:
+            assert "version 4 became current while version 2 was being updated" in report["error"]
+    versions = Store.open(store).versions()
+    assert versions == [1, 2, 3, 4]
+    assert head(store).current.model == versions[-1]
+    assert os.listdir(store / "staging") == []
+    assert_sound(store)
+    assert numbers(store, "2") == old
+    assert api.update(store)["unchanged"]
+
+
+def test_an_ingest_and_a_rollback_while_an_update_learns(store: Path, tmp_path: Path) -> None:
+    """What was learnt is published on top of what came in between, and says what it was learnt from."""
+
+    def between(done: float, words: str) -> None:
+        if not (tmp_path / "between").exists():
+            (tmp_path / "between").touch()
+            night = write_changes(tmp_path / "night2.changes", fresh_labels(2), [])
+            api.ingest(store, night)
+            api.rollback(store, 3)
+
+    report = api.update(store, progress=between)
+    assert (report["version"], report["snapshot"]) == (6, "night1")
+    assert (head(store).current.snapshot, head(store).current.model) == (3, 6)
+    assert numbers(store)["snapshot"] == "night1"
+    assert_sound(store)
+    api.rollback(store, 4)
+    assert api.update(store, since_version="6")["from"] == "night1"
     assert_sound(store)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from dkge_dist.store.ingest import (
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
 from dkge_dist.surfaces import api
-from dkge_dist.types import Split, UsageError
+from dkge_dist.types import DkgeError, Split, UsageError
 from tests.graphs import (
     Names,
     assert_sound,
@@ -37,10 +38,11 @@ from tests.graphs import (
     lines,
     listing,
     movies,
+    odd_triples,
     write_changes,
     write_tsv,
 )
-from tests.store.sources import write_splits
+from tests.store.sources import swapped, write_splits
 
 REPORT_KEYS = {
     "version", "name", "format", "unchanged", "entities", "relations", "triples", "train", "valid", "test", "added",
@@ -77,11 +79,6 @@ class TestFirst:
 
     def test_in_an_empty_folder(self, tmp_path: Path) -> None:
         (tmp_path / "store" / "lost+found").mkdir(parents=True)
-        assert api.ingest(tmp_path / "store", write_tsv(tmp_path / "base.tsv", movies(4)))["version"] == 1
-
-    def test_after_a_writer_that_died_while_it_made_the_marker(self, tmp_path: Path) -> None:
-        (tmp_path / "store").mkdir()
-        (tmp_path / "store" / ".store.json.0123456789abcdef").write_text("")
         assert api.ingest(tmp_path / "store", write_tsv(tmp_path / "base.tsv", movies(4)))["version"] == 1
 
     def test_not_in_a_folder_of_something_else(self, tmp_path: Path) -> None:
@@ -374,3 +371,185 @@ def test_objects_in_memory_are_ingested(tmp_path: Path) -> None:
     table = pa.table(dict(zip("hrt", map(list, zip(*movies(44), strict=True)), strict=True)))
     assert api.ingest(tmp_path / "store", table)["added"] == 4
     assert_sound(tmp_path / "store")
+
+
+class TestRejects:
+    def test_bad_lines_go_to_a_file(self, tmp_path: Path, store: Path) -> None:
+        source = tmp_path / "next.tsv"
+        source.write_bytes(lines(movies(200)).encode() + b"one\n\xff\tr\tb\nx\t\ty\n" + lines(movies(1, 200)).encode())
+        report = api.ingest(store, source, max_bad_lines=3)
+        assert (report["triples"], report["lines"]) == (201, 201)
+        assert report["counts"] == {"bad_lines": 3}
+        assert head(store).snapshot.counts == {"bad_lines": 3}
+        rejects = Path(report["rejects"])
+        assert rejects.parent == store / "rejects"
+        assert sorted(rejects.read_text().splitlines()) == [
+            f"{source}:201\t1 columns instead of 3\t'one'",
+            f"{source}:202\tbroken UTF-8 at byte 1 of the line\t" + repr("\\xff\tr\tb"),
+            f"{source}:203\tempty relation\t" + repr("x\t\ty"),
+        ]
+        assert_sound(store)
+
+    def test_every_version_has_its_own(self, tmp_path: Path, store: Path) -> None:
+        paths = []
+        for night in range(2):
+            (tmp_path / "next.tsv").write_text(lines(movies(201 + night)) + "bad\n")
+            paths.append(api.ingest(store, tmp_path / "next.tsv", max_bad_lines=1)["rejects"])
+        assert len(set(paths)) == 2
+        assert [Path(path).read_text().count("\n") for path in paths] == [1, 1]
+
+    def test_bad_lines_are_told_of_where_nothing_changed_too(self, tmp_path: Path, store: Path) -> None:
+        (tmp_path / "next.tsv").write_text(lines(movies(200)) + "bad\n")
+        report = api.ingest(store, tmp_path / "next.tsv", max_bad_lines=1)
+        assert report["unchanged"] is True
+        assert report["counts"] == {"bad_lines": 1}
+        assert "next.tsv:201\t" in Path(report["rejects"]).read_text()
+
+    def test_no_more_than_allowed(self, tmp_path: Path, store: Path) -> None:
+        (tmp_path / "next.tsv").write_text("bad\n" * 3 + lines(movies(200)))
+        before = listing(store)
+        with pytest.raises(SourceError, match=r"next\.tsv:3: .*\(2 bad lines were allowed\)"):
+            api.ingest(store, tmp_path / "next.tsv", max_bad_lines=2)
+        assert listing(store) == before
+
+
+def _truncated(folder: Path) -> Path:
+    (folder / "next.tsv.gz").write_bytes(gzip.compress(lines(movies(3000)).encode())[:-20])
+    return folder / "next.tsv.gz"
+
+
+def _with(content: bytes) -> Callable[[Path], Path]:
+    def make(folder: Path) -> Path:
+        (folder / "next.tsv").write_bytes(content)
+        return folder / "next.tsv"
+
+    return make
+
+
+FAILURES: dict[str, Callable[[Path], Path]] = {
+    "missing": lambda folder: folder / "absent.tsv",
+    "empty": _with(b""),
+    "only empty lines": _with(b"\n\n"),
+    "not recognised": lambda folder: _with(b"words\n")(folder).rename(folder / "words"),
+    "wrong columns at the end": _with(lines(movies(201)).encode() + b"a\tb\n"),
+    "broken UTF-8 at the end": _with(lines(movies(201)).encode() + b"a\tr\t\xff\n"),
+    "empty label": _with(lines(movies(201)).encode() + b"\tr\tb\n"),
+    "truncated gzip": _truncated,
+    "truncated dump": lambda folder: write_tsv(folder / "next.tsv", movies(20)),
+    "another graph": lambda folder: write_tsv(folder / "next.tsv", [("x", "r", "y")]),
+    "swapped": lambda folder: write_tsv(folder / "next.tsv", swapped(movies(300))),
+    "wrong change": lambda folder: write_changes(folder / "next.changes", movies(1, 200), [("x", "r", "y")]),
+    "unsigned change": lambda folder: write_tsv(folder / "next.changes", [("x", "r", "y")]),
+}
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+def test_the_store_is_as_before_whatever_fails(tmp_path: Path, store: Path, failure: str) -> None:
+    source = FAILURES[failure](tmp_path)
+    before = listing(store)
+    with pytest.raises(DkgeError) as caught:
+        api.ingest(store, source)
+    assert str(source) in str(caught.value)
+    assert listing(store) == before
+
+
+@pytest.mark.parametrize("failure", sorted(set(FAILURES) - {"truncated dump", "another graph"}))
+def test_no_store_is_made_if_the_first_ingest_fails(tmp_path: Path, failure: str) -> None:
+    with pytest.raises(DkgeError):
+        api.ingest(tmp_path / "new", FAILURES[failure](tmp_path))
+    assert not (tmp_path / "new").exists()
+
+
+class TestLabels:
+    def test_odd_labels_go_in_and_out_byte_for_byte(self, tmp_path: Path) -> None:
+        path = tmp_path / "store"
+        api.ingest(path, write_tsv(tmp_path / "odd.tsv", [("start", "r", "here"), *odd_triples()]))
+        assert everything(path, "1") == {("start", "r", "here"), *odd_triples()}
+        assert_sound(path)
+
+    def test_a_written_diff_is_a_change_file_that_leads_there(self, tmp_path: Path) -> None:
+        one, two, night = tmp_path / "one", tmp_path / "two", tmp_path / "night.changes"
+        base = write_tsv(tmp_path / "base.tsv", movies(300))
+        for path in (one, two):
+            api.ingest(path, base)
+        api.ingest(one, write_tsv(tmp_path / "next.tsv", movies(290) + odd_triples()), name="next")
+        report = api.diff(one, "base", "next", out=night)
+        assert report["out"] == str(night)
+        assert sorted(path.name for path in tmp_path.glob("*night*")) == ["night.changes"]
+        api.ingest(two, night)
+        assert everything(two, "night") == everything(one, "next") == {*movies(290), *odd_triples()}
+        assert head(one).snapshot.content == head(two).snapshot.content
+
+    @pytest.mark.parametrize("label", ["tab\there", "line\nend", "return\r"])
+    def test_labels_that_a_change_file_cannot_hold(self, tmp_path: Path, store: Path, label: str) -> None:
+        h, r, t = (list(column) for column in zip(*movies(200), ("a", "actor", label), strict=True))
+        pq.write_table(pa.table({"h": h, "r": r, "t": t}), tmp_path / "next.parquet")
+        api.ingest(store, tmp_path / "next.parquet")
+        with pytest.raises(UsageError, match="a change file cannot hold the label"):
+            api.diff(store, "1", "2", out=tmp_path / "night.changes")
+        assert not list(tmp_path.glob("*night*"))
+
+
+class TestNames:
+    def test_a_name_that_the_source_gives_is_made_free(self, tmp_path: Path, store: Path) -> None:
+        names = []
+        for night in range(1, 4):
+            source = write_tsv(tmp_path / str(night) / "dump.tsv", movies(200 + night))
+            names.append(api.ingest(store, source)["name"])
+        assert names == ["dump", "dump-3", "dump-4"]
+
+    def test_a_numbered_name_may_be_taken_too(self, tmp_path: Path, store: Path) -> None:
+        api.ingest(store, write_tsv(tmp_path / "a.tsv", movies(201)), name="dump")
+        api.ingest(store, write_tsv(tmp_path / "a.tsv", movies(202)), name="dump-4")
+        report = api.ingest(store, write_tsv(tmp_path / "dump.tsv", movies(203)))
+        assert report["name"] == "dump-5"
+        all_names = [version["name"] for version in api.log(store)["versions"]]
+        assert len(set(all_names)) == len(all_names) == 4
+
+    def test_a_given_name_that_is_taken(self, tmp_path: Path, store: Path) -> None:
+        source = write_tsv(tmp_path / "next.tsv", movies(201))
+        before = listing(store)
+        with pytest.raises(UsageError, match="the name 'base' is taken by version 1, which holds other triples"):
+            api.ingest(store, source, name="base")
+        assert listing(store) == before
+
+    def test_a_given_name_makes_an_ingest_repeatable(self, tmp_path: Path, store: Path) -> None:
+        monday = write_tsv(tmp_path / "monday.tsv", movies(202))
+        api.ingest(store, monday, name="monday")
+        api.ingest(store, write_tsv(tmp_path / "tuesday.tsv", movies(204)), name="tuesday")
+        report = api.ingest(store, monday, name="monday")
+        assert report["unchanged"] is True
+        assert (report["version"], report["name"], report["triples"]) == (2, "monday", 202)
+        assert (report["added"], report["deleted"]) == (0, 0)
+        assert head(store).version == 3
+
+    def test_a_new_name_for_the_same_triples_is_a_version(self, tmp_path: Path, store: Path) -> None:
+        report = api.ingest(store, tmp_path / "base.tsv", name="again")
+        assert (report["unchanged"], report["version"], report["added"], report["deleted"]) == (False, 2, 0, 0)
+        assert everything(store, "again") == everything(store, "base")
+        assert_sound(store)
+
+    @pytest.mark.parametrize("name", ["", "new\nline", "\0", "x" * 201, "\udce9"])
+    def test_names_that_cannot_be(self, tmp_path: Path, name: str) -> None:
+        with pytest.raises(UsageError, match="a name has 1 to 200 printable characters"):
+            api.ingest(tmp_path / "store", write_tsv(tmp_path / "base.tsv", movies(20)), name=name)
+        assert not (tmp_path / "store").exists()
+
+    @pytest.mark.parametrize("name", ["../../escape", "a/b", ".hidden", "nåme", "--x", "x" * 200])
+    def test_a_name_is_no_path(self, tmp_path: Path, name: str) -> None:
+        path = tmp_path / "deep" / "er" / "store"
+        source = tmp_path / "base.tsv"
+        source.write_text(lines(movies(20)) + "bad\n")
+        report = api.ingest(path, source, name=name, max_bad_lines=1)
+        assert report["name"] == head(path).snapshot.name == name
+        assert Path(report["rejects"]).parent == path / "rejects"
+        assert {entry.name for entry in tmp_path.iterdir()} == {"deep", "base.tsv"}
+        assert everything(path, name) == set(movies(20))
+
+    def test_a_name_that_is_a_number_is_a_name(self, tmp_path: Path, store: Path) -> None:
+        api.ingest(store, write_tsv(tmp_path / "1.tsv", movies(201)))
+        opened = Store.open(store)
+        assert opened.find_snapshot("1").version == 2
+        assert opened.find_snapshot("2").version == 2
+        with pytest.raises(StoreError, match="no snapshot '3'; the newest are base, 1"):
+            opened.find_snapshot("3")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -253,14 +252,6 @@ def test_what_is_no_store(tmp_path: Path, make: Callable[[Path], object], messag
         api.check(tmp_path / "new")
 
 
-def test_a_store_sees_what_it_published_without_reopening(graph: Path) -> None:
-    store = Store.open(graph)
-    assert store.head() == store.snapshot_manifest(1)
-    published = publish_model(store, saved(store, some_weights(store)), 1.0)
-    assert store.head() == published == Store.open(graph).head()
-    assert store.find_model() == published
-
-
 def test_a_store_sees_what_others_publish(graph: Path) -> None:
     store = Store.open(graph)
     night(graph, 1)
@@ -301,39 +292,6 @@ def test_a_snapshot_whose_parts_are_gone_is_not_published(graph: Path, monkeypat
     assert Store.open(graph).versions() == [1]
     assert night(graph, 1)["version"] == 2
     assert_sound(graph)
-
-
-def test_a_lost_answer_is_no_defeat(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The version was published, though the answer says that its number is taken; none is published twice."""
-    real = os.link
-
-    def lost(source: Path, target: Path) -> None:
-        real(source, target)
-        raise FileExistsError(17, "File exists")
-
-    monkeypatch.setattr(os, "link", lost)
-    store = Store.open(model)
-    assert night(model, 1)["version"] == 3
-    assert publish_model(store, saved(store, some_weights(store, 3), 3), 1.0).version == 4
-    assert api.rollback(model, 2)["version"] == 5
-    assert Store.open(model).versions() == [1, 2, 3, 4, 5]
-    with pytest.raises(NumberTakenError, match="version 5 was published by another writer"):
-        store.publish(store.manifest(5).model_copy(update={"writer": "another"}))
-    assert_sound(model)
-
-
-def test_every_version_has_a_writer_of_its_own(model: Path) -> None:
-    api.rollback(model, 1)
-    store = Store.open(model)
-    writers = [store.manifest(number).writer for number in store.versions()]
-    assert len({*writers, ""}) == 4
-
-
-def test_messages_name_a_store_as_the_user_did(graph: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(graph.parent)
-    assert str(Store.open("store")) == "store"
-    with pytest.raises(StoreError, match=r"^store: there is no model yet; `dkge train store` learns one"):
-        Store.open("store").find_model()
 
 
 def test_trainings_of_a_store_are_in_a_folder_of_it(graph: Path, monkeypatch: pytest.MonkeyPatch) -> None:

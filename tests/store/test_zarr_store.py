@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import pickle
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import zarr
-from zarr.abc.store import OffsetByteRequest, RangeByteRequest, SuffixByteRequest
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
@@ -82,17 +79,6 @@ def test_arrays_are_the_tables_with_their_deltas(updated: Path, version: str | i
             assert np.array_equal(found[:], expected)
             assert np.array_equal(found[1:3], expected[1:3])
             assert np.array_equal(found.oindex[[0, len(expected) - 1]], expected[[0, -1]])
-
-
-def test_rows_that_no_delta_has_are_zeros(model: Path) -> None:
-    night(model, 1)
-    update(model)
-    store = Store.open(model)
-    before, after = (store.find_model(version).model.entities for version in ("2", "4"))
-    grown = array(open_version(store), "entities/context")[before[Field.CONTEXT].rows :]
-    assert grown.shape[0] == after[Field.CONTEXT].rows - before[Field.CONTEXT].rows > 0
-    assert not grown.any()
-    assert array(open_version(store), "entities/joint")[-1].all(), "the delta has the last row"
 
 
 def test_labels_and_alive_belong_to_the_rows(updated: Path, tmp_path: Path) -> None:
@@ -193,32 +179,6 @@ def test_vectors_are_described_just_as_the_stored_index_does(updated: Path) -> N
         assert stored[key] == shown[key], key
 
 
-def test_listing(updated: Path) -> None:
-    store = VersionStore(Store.open(updated), Store.open(updated).find_model())
-
-    def listed(keys: Any) -> list[str]:
-        async def collect() -> list[str]:
-            return sorted([key async for key in keys])
-
-        return sync(collect())
-
-    every = listed(store.list())
-    assert len(set(every)) == len(every)
-    assert listed(store.list_prefix("")) == every
-    assert listed(store.list_prefix("entities/joint/c/")) == [
-        key for key in every if key.startswith("entities/joint/c/")
-    ]
-    assert listed(store.list_dir("")) == ["entities", "relations", "zarr.json"]
-    for prefix in ("entities", "entities/"):
-        assert listed(store.list_dir(prefix)) == sorted([*Field, "labels", "alive", "zarr.json"])
-    assert listed(store.list_dir("entities/alive/c")) == sorted(str(n) for n in range(-(-array_rows(store) // BLOCK)))
-    assert listed(store.list_dir("nowhere")) == []
-
-
-def array_rows(store: VersionStore) -> int:
-    return int(json.loads(read_all(store)["entities/alive/zarr.json"])["shape"][0])
-
-
 @pytest.mark.parametrize(
     "key",
     ["", "zarr.jso", "entities", "entities/joint", "entities/joint/c", "entities/joint/c/0", "entities/joint/c/0/1",
@@ -229,24 +189,6 @@ def test_keys_that_are_not_there(updated: Path, key: str) -> None:
     store = VersionStore(Store.open(updated), Store.open(updated).find_model())
     assert sync(store.get(key, default_buffer_prototype())) is None
     assert not sync(store.exists(key))
-
-
-@pytest.mark.parametrize("key", ["zarr.json", "entities/joint/c/0/0", "entities/joint/c/1/0", "entities/labels/c/0"])
-def test_byte_ranges(updated: Path, key: str) -> None:
-    store = VersionStore(Store.open(updated), Store.open(updated).find_model())
-    whole = read_all(store)[key]
-    requests = [
-        (None, whole),
-        (RangeByteRequest(3, 9), whole[3:9]),
-        (RangeByteRequest(3, 10**9), whole[3:]),
-        (OffsetByteRequest(5), whole[5:]),
-        (SuffixByteRequest(4), whole[-4:]),
-        (SuffixByteRequest(10**9), whole),
-    ]
-    asked = [(key, request) for request, _ in requests] + [("nowhere", None)]
-    *found, absent = sync(store.get_partial_values(default_buffer_prototype(), asked))
-    assert absent is None
-    assert [value and value.to_bytes() for value in found] == [expected for _, expected in requests]
 
 
 def test_nothing_is_read_before_it_is_asked_for(updated: Path) -> None:
@@ -295,14 +237,6 @@ def load_table_rows(store: Store, first: int) -> np.ndarray:
     return BlockIndex(store.storage, entry).map(first // BLOCK)
 
 
-def test_broken_indexes_are_named(updated: Path) -> None:
-    store = Store.open(updated)
-    path = store.storage.part_path(store.find_model().model.relations[Field.JOINT].base.part)
-    path.write_bytes(b"x" * path.stat().st_size)
-    with pytest.raises(StoreError, match=f"part {path} is damaged"):
-        open_version(store)
-
-
 def test_writing_is_refused(updated: Path) -> None:
     group = open_version(Store.open(updated))
     assert group.read_only
@@ -315,15 +249,6 @@ def test_writing_is_refused(updated: Path) -> None:
     ):
         with pytest.raises(ValueError, match="read-only"):
             write()
-
-
-def test_what_is_read_may_be_written_to(updated: Path) -> None:
-    store = Store.open(updated)
-    expected = load_table(store.storage, store.find_model().model.entities[Field.CONTEXT])
-    found = array(open_version(store), "entities/context")
-    values = found[:]
-    values[:] = 1  # type: ignore[index]
-    assert np.array_equal(found[:], expected)
 
 
 def test_many_threads_read_the_same(updated: Path) -> None:
@@ -355,23 +280,3 @@ def test_another_process_can_open_it(updated: Path) -> None:
         [sys.executable, "-c", script], input=pickle.dumps(group), stdout=subprocess.PIPE, timeout=120, check=True
     )
     assert bytes.fromhex(done.stdout.decode()) == array(group, "entities/joint")[:].tobytes()
-
-
-def test_async_readers(updated: Path) -> None:
-    store = Store.open(updated)
-    expected = load_table(store.storage, store.find_model().model.entities[Field.JOINT])
-
-    async def read() -> Any:
-        opened = await zarr.api.asynchronous.open_array(
-            store=VersionStore(store, store.find_model()), path="entities/joint", mode="r"
-        )
-        return await asyncio.gather(*(opened.getitem(slice(first, first + 5)) for first in range(0, 60, 5)))
-
-    assert np.array_equal(np.concatenate(asyncio.run(read())), expected[:60])
-
-
-def test_versions_without_a_model(graph: Path) -> None:
-    with pytest.raises(StoreError, match="there is no model yet"):
-        open_version(Store.open(graph))
-    with pytest.raises(StoreError, match="there is no model at '1' yet"):
-        open_version(Store.open(graph), 1)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 import pytest
 
 import dkge_dist
 from dkge_dist.store.storage import StoreError, open_storage
+from dkge_dist.store.storage.base import HASH_BLOCK, sha256_file
 from dkge_dist.store.storage.local import LocalStorage
 
 PACKAGE = Path(dkge_dist.__file__).parent
@@ -31,3 +33,10 @@ def test_other_locations_are_refused(location: str) -> None:
 def test_no_other_module_names_a_backend() -> None:
     users = {path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py") if "LocalStorage" in path.read_text()}
     assert users == {Path("store/storage/__init__.py"), Path("store/storage/local.py")}
+
+
+@pytest.mark.parametrize("size", [0, 1, HASH_BLOCK - 1, HASH_BLOCK, HASH_BLOCK + 1])
+def test_sha256_of_a_file(tmp_path: Path, size: int) -> None:
+    content = bytes(range(256)) * (size // 256 + 1)
+    (tmp_path / "file").write_bytes(content[:size])
+    assert sha256_file(tmp_path / "file") == hashlib.sha256(content[:size]).hexdigest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,9 +17,10 @@ from dkge_dist.store.ingest import IngestOptions, ingest
 from dkge_dist.store.models import publish_model
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store, moment_of, newest_by
+from dkge_dist.surfaces import api
 from dkge_dist.types import UsageError
 from tests.graphs import movies, write_changes, write_tsv
-from tests.store.small_models import saved, some_weights
+from tests.store.small_models import publish, saved, some_weights
 
 NOON = datetime(2026, 11, 17, 12, tzinfo=UTC)
 
@@ -140,3 +142,106 @@ class TestStore:
         opened = Store.open(store)
         manifest = rollback(opened, opened.find_version("2026-11-02"))
         assert (manifest.to, manifest.current.snapshot, manifest.current.model) == (2, 1, 2)
+
+
+def test_set_moved_listed_and_removed(model: Path) -> None:
+    assert api.alias(model) == {"aliases": {}}
+    assert api.alias(model, "production", 2) == {"aliases": {"production": 2}}
+    assert api.alias(model, "first-ever", "first") == {"aliases": {"first-ever": 2, "production": 2}}
+    assert api.alias(model, "production", 1)["aliases"]["production"] == 1
+    assert api.alias(model, "production", remove=True) == {"aliases": {"first-ever": 2}}
+    with pytest.raises(UsageError, match="no alias 'production'; first-ever"):
+        api.alias(model, "production", remove=True)
+    assert api.check(model)["ok"]
+
+
+def test_it_stands_wherever_a_version_may(model: Path) -> None:
+    api.alias(model, "production", 2)
+    store = Store.open(model)
+    assert store.find_model("production").version == 2
+    assert store.find_snapshot("production").version == 1
+    assert store.find_version("production") == 2
+    assert api.rollback(model, "production")["to"] == 2
+    assert api.diff(model, "first", "production")["added"] == 0
+
+
+@pytest.mark.parametrize("name", ["", "2", "2030-01-31", "../x", "a/b", ".hidden", "a.json", "ä", "a" * 65, "a\n"])
+def test_names_that_are_refused(model: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="alias"):
+        api.alias(model, name, 2)
+    assert api.alias(model) == {"aliases": {}}
+
+
+def test_versions_that_are_refused(model: Path) -> None:
+    with pytest.raises(StoreError, match="no version 3"):
+        api.alias(model, "production", 3)
+    with pytest.raises(StoreError, match="no snapshot 'none'"):
+        api.alias(model, "production", "none")
+    with pytest.raises(UsageError, match="a snapshot has this name"):
+        api.alias(model, "first", 2)
+    with pytest.raises(UsageError, match="name an alias"):
+        api.alias(model, "production")
+    with pytest.raises(UsageError, match="name an alias"):
+        api.alias(model, remove=True)
+
+
+def test_a_snapshot_gets_no_name_of_an_alias(model: Path, tmp_path: Path) -> None:
+    api.alias(model, "production", 2)
+    night = write_changes(tmp_path / "production.changes", [("new", "r", "other")], [])
+    with pytest.raises(UsageError, match="'production' is taken by an alias"):
+        api.ingest(model, night, name="production")
+    assert api.ingest(model, night)["name"] == "production-3"
+
+
+def test_a_damaged_one_is_told(model: Path) -> None:
+    api.alias(model, "production", 2)
+    (model / "aliases" / "production.json").write_text('{"version": "2"}')
+    with pytest.raises(StoreError, match=r"production.json: damaged"):
+        Store.open(model).find_model("production")
+    assert "production.json: damaged" in api.check(model)["problems"][0]["problem"]
+    api.alias(model, "production", 2)
+    assert api.check(model)["ok"]
+    (model / "aliases" / "production.json").write_text('{"version": 9}')
+    assert "pins version 9, which there is not" in api.check(model)["problems"][0]["problem"]
+
+
+def test_gc_keeps_what_is_pinned(model: Path, tmp_path: Path) -> None:
+    for number in range(4):
+        new = [(f"new{number}", "r", f"other{number}")]
+        api.ingest(model, write_changes(tmp_path / f"night{number}.changes", new, []))
+        publish(model)
+    api.alias(model, "production", 2)
+    cleared = api.gc(model, keep=1, grace_hours=0)["cleared_versions"]
+    assert cleared and 2 not in cleared and 1 not in cleared
+    assert Store.open(model).find_model("production").version == 2
+    assert api.check(model)["ok"]
+    api.alias(model, "production", remove=True)
+    assert 2 in api.gc(model, keep=1, grace_hours=0)["cleared_versions"]
+    with pytest.raises(StoreError, match="cleared away"):
+        api.alias(model, "production", 2)
+
+
+def test_no_alias_while_gc_is_at_work(model: Path) -> None:
+    with Store.open(model).storage.lease("gc"), pytest.raises(StoreError, match="gc` is at work"):
+        api.alias(model, "production", 2)
+
+
+def test_readers_see_the_old_or_the_new(model: Path) -> None:
+    api.alias(model, "production", 1)
+
+    def read(_: int) -> set[int]:
+        return {Store.open(model).aliases()["production"] for _ in range(50)}
+
+    with ThreadPoolExecutor(4) as pool:
+        found = [pool.submit(read, number) for number in range(3)]
+        for number in range(60):
+            api.alias(model, "production", 1 + number % 2)
+        assert set().union(*(one.result() for one in found)) <= {1, 2}
+
+
+def test_in_a_bucket(bucket: str, tmp_path: Path) -> None:
+    api.ingest(bucket, write_tsv(tmp_path / "base.tsv", movies(60)), name="first")
+    assert api.alias(bucket, "production", "first") == {"aliases": {"production": 1}}
+    assert Store.open(bucket).find_snapshot("production").version == 1
+    assert api.check(bucket)["ok"]
+    assert api.alias(bucket, "production", remove=True) == {"aliases": {}}
