@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from dkge_dist import files
 from dkge_dist.ask.calibration import measure_calibration
 from dkge_dist.ask.model import Model, joint_embedding
 from dkge_dist.evidence.fitting import EvidenceFitting, validation_half
@@ -294,7 +296,7 @@ def _metrics_log(
 ) -> Iterator[Monitor]:
     """A log that begins with the epochs of a resumed training."""
     writer = _tensorboard(tensorboard) if tensorboard is not None else None
-    with (folder / "metrics.jsonl").open("w", encoding="utf-8") as file:
+    with io.TextIOWrapper(files.write_regular(folder / "metrics.jsonl"), encoding="utf-8") as file:
         log = _MetricsLog(monitor, file, writer)
         for line in history:
             log.epoch(line)

@@ -76,6 +76,8 @@ class Trainings:
         """Begin or resume the training named `key`, of a version of a snapshot. Other processes are kept out of it."""
         assert KEY.fullmatch(key), key
         folder = self.folder / key
+        if folder.is_symlink():
+            raise DkgeError(f"{folder} is a link; links are not followed in a store")
         folder.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             try:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,18 @@ def test_a_damaged_progress_is_named_with_advice(tmp_path: Path, data: bytes | N
         path.write_bytes(data)
     expected = f"{path.parent}: damaged checkpoint .*; remove {tmp_path} to start afresh"
     with pytest.raises(DkgeError, match=expected):
+        checkpoints.load("last")
+
+
+@pytest.mark.parametrize("name", ["progress.json", "table.npy"])
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["pipe", "link"])
+def test_pipes_and_links_in_a_checkpoint_are_damage(tmp_path: Path, name: str, make: Callable[[Path], None]) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save("last", write("first"), {"batch": 1})
+    path = tmp_path / "last-000000001" / name
+    path.unlink(missing_ok=True)
+    make(path)
+    with pytest.raises(DkgeError, match=f"{path.parent}: damaged checkpoint"):
         checkpoints.load("last")
 
 

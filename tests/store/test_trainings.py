@@ -85,6 +85,22 @@ def test_training_that_another_process_has_just_finished(trainings: Trainings, m
         assert training.snapshot == 3
 
 
+def test_nothing_is_written_where_a_link_leads(trainings: Trainings, tmp_path: Path) -> None:
+    aside = tmp_path / "aside"
+    aside.mkdir()
+    trainings.folder.mkdir(parents=True, exist_ok=True)
+    (trainings.folder / "linked").symlink_to(aside)
+    with pytest.raises(DkgeError, match="is a link"), trainings.open("linked", 1):
+        pass
+    (trainings.folder / "snapshots").mkdir()
+    (aside / "file").write_text("somebody's")
+    (trainings.folder / "snapshots" / "snapshot").symlink_to(aside / "file")
+    with trainings.open("snapshots", 7) as training:
+        assert training.snapshot == 7
+    assert (aside / "file").read_text() == "somebody's"
+    assert sorted(path.name for path in aside.iterdir()) == ["file"]
+
+
 def test_unfinished_work_of_a_killed_process_is_removed(trainings: Trainings) -> None:
     folder = trainings.folder / KEY
     (folder / ".unfinished").mkdir(parents=True)

@@ -6,10 +6,11 @@ import hashlib
 from pathlib import Path
 
 import pytest
+import xxhash
 
 import dkge_dist
 from dkge_dist.store.storage import StoreError, open_storage
-from dkge_dist.store.storage.base import HASH_BLOCK, sha256_file
+from dkge_dist.store.storage.base import HASH_BLOCK, blob_of
 from dkge_dist.store.storage.local import LocalStorage
 
 PACKAGE = Path(dkge_dist.__file__).parent
@@ -36,7 +37,8 @@ def test_no_other_module_names_a_backend() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, HASH_BLOCK - 1, HASH_BLOCK, HASH_BLOCK + 1])
-def test_sha256_of_a_file(tmp_path: Path, size: int) -> None:
+def test_checksums_of_a_file(tmp_path: Path, size: int) -> None:
     content = bytes(range(256)) * (size // 256 + 1)
     (tmp_path / "file").write_bytes(content[:size])
-    assert sha256_file(tmp_path / "file") == hashlib.sha256(content[:size]).hexdigest()
+    expected = hashlib.sha256(content[:size]).hexdigest(), size, xxhash.xxh3_64_hexdigest(content[:size])
+    assert blob_of(tmp_path / "file") == expected
