@@ -154,7 +154,7 @@ def ingest(
 
     # The version follows the head that was read: if another writer has published since, the number is taken.
     version = draft.head.version + 1 if draft.head else 1
-    facts = {
+    facts: dict[str, Any] = {
         "name": options.name or _free_name(store, source.name, version),
         "format": source.format,
         "given_splits": source.brings_splits,
@@ -166,7 +166,7 @@ def ingest(
     changed = changed_names(store, draft.head, draft.named)
     store.ensure()
     with store.storage.staging() as staging:
-        entry = _save_snapshot(store, staging, draft.current, snapshot, diff).model_copy(update=facts)
+        entry = SnapshotEntry(**facts, **_save_snapshot(store, staging, draft.current, snapshot, diff))
         brought = _save_labels(staging, draft, names) | {
             "name_runs": store.name_runs_with(staging, draft.head, entry.name),
             "trained_runs": remember(staging, draft.head, names, diff.deleted),
@@ -270,7 +270,7 @@ def _free_name(store: Store, wanted: str, version: int) -> str:
 
 def _save_snapshot(
     store: Store, staging: Staging, before: SnapshotManifest | None, snapshot: Snapshot, diff: Diff
-) -> SnapshotEntry:
+) -> dict[str, Any]:
     """The change to the parent, and the whole where there is no parent or the changes have become many."""
     base: BaseEntry | None = None
     if before is None or _fold(store, before, snapshot):
@@ -278,20 +278,15 @@ def _save_snapshot(
         base = save_base(staging, Base.of(splits, snapshot.entity_rows, snapshot.relation_rows))  # type: ignore[arg-type]
     came = diff.emerging_entities.shape[0] - diff.removed_entities.shape[0]
     relations_came = diff.emerging_relations.shape[0] - diff.removed_relations.shape[0]
-    return SnapshotEntry(
-        name="unnamed",
-        parent=before.version if before else None,
-        base=base,
-        change=save_change(staging, diff) if before else None,
-        format="",
-        given_splits=False,
-        entities=(before.snapshot.entities if before else 0) + came,
-        relations=(before.snapshot.relations if before else 0) + relations_came,
+    return {
+        "parent": before.version if before else None,
+        "base": base,
+        "change": save_change(staging, diff) if before else None,
+        "entities": (before.snapshot.entities if before else 0) + came,
+        "relations": (before.snapshot.relations if before else 0) + relations_came,
         **{split.label: snapshot.count(split) for split in Split},
-        content=EMPTY_CONTENT,
-        diff=diff.counts(),
-        counts={},
-    )
+        "diff": diff.counts(),
+    }
 
 
 def _fold(store: Store, before: SnapshotManifest, snapshot: Snapshot) -> bool:

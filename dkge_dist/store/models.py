@@ -65,20 +65,9 @@ def save_model(
     staging: Staging, snapshot: int, tables: tuple[Tables, Tables], dense: dict[str, Array], about: ModelMetadata
 ) -> ModelEntry:
     """Write the rest of a model whose tables are written; `snapshot` is the version of what it was learnt from."""
-    return ModelEntry(
-        snapshot=snapshot,
-        parent=None,
-        settings=about.settings,
-        entities=tables[0],
-        relations=tables[1],
-        dense=save_arrays(staging, dense),
-        evidence=_save_optional(staging, about.evidence),
-        validation=_save_optional(staging, about.validation),
-        paths=_save_optional(staging, about.paths),
-        lists=about.lists,
-        history=_save_history(staging, about.history),
-        record=about.record,
-    )
+    saved = save_arrays(staging, dense)
+    told = _save_metadata(staging, about)
+    return ModelEntry(snapshot=snapshot, parent=None, entities=tables[0], relations=tables[1], dense=saved, **told)
 
 
 def save_arrays(staging: Staging, arrays: dict[str, Array]) -> PartEntry:
@@ -87,12 +76,12 @@ def save_arrays(staging: Staging, arrays: dict[str, Array]) -> PartEntry:
     return save_bytes(staging, safetensors.numpy.save(compact), len(arrays))
 
 
-def _save_optional(staging: Staging, arrays: dict[str, Array] | None) -> PartEntry | None:
-    return save_arrays(staging, arrays) if arrays is not None else None
-
-
-def _save_history(staging: Staging, history: list[dict[str, Any]]) -> PartEntry:
-    return save_bytes(staging, b"".join(json.dumps(line).encode() + b"\n" for line in history), len(history))
+def _save_metadata(staging: Staging, about: ModelMetadata) -> dict[str, Any]:
+    lines = b"".join(json.dumps(line).encode() + b"\n" for line in about.history)
+    arrays = {"evidence": about.evidence, "validation": about.validation, "paths": about.paths}
+    saved = {name: save_arrays(staging, some) for name, some in arrays.items() if some is not None}
+    told = {"settings": about.settings, "record": about.record, "baseline": about.baseline, "lists": about.lists}
+    return {**told, "history": save_bytes(staging, lines, len(about.history)), **saved}
 
 
 def save_update(
@@ -110,18 +99,11 @@ def save_update(
     return ModelEntry(
         snapshot=snapshot,
         parent=parent.version,
-        settings=about.settings,
         entities=tables[0],
         relations=tables[1],
         dense=parent.model.dense,
-        evidence=_save_optional(staging, about.evidence),
-        validation=_save_optional(staging, about.validation),
-        paths=_save_optional(staging, about.paths),
-        lists=about.lists,
-        baseline=about.baseline,
-        history=_save_history(staging, about.history),
-        record=about.record,
         updates=parent.model.updates + 1,
+        **_save_metadata(staging, about),
     )
 
 

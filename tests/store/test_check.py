@@ -114,15 +114,6 @@ def test_truncated_files_are_named(store: Path, size: int) -> None:
         path.write_bytes(content)
 
 
-def test_longer_files_are_named(store: Path) -> None:
-    for name in files(store):
-        path = store / name
-        content = path.read_bytes()
-        path.write_bytes(content + b"\n")
-        assert any(str(path) in problem for problem in problems(store)), name
-        path.write_bytes(content)
-
-
 def test_missing_parts_are_named(store: Path) -> None:
     for name in files(store):
         if name.startswith("parts/"):

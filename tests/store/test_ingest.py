@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,11 @@ from dkge_dist.store.store import Store
 from dkge_dist.surfaces import api
 from dkge_dist.types import DkgeError, Split, UsageError
 from tests.graphs import (
+    Labelled,
     Names,
     assert_sound,
     content,
+    dense,
     everything,
     head,
     labelled,
@@ -553,3 +556,91 @@ class TestNames:
         assert opened.find_snapshot("2").version == 2
         with pytest.raises(StoreError, match="no snapshot '3'; the newest are base, 1"):
             opened.find_snapshot("3")
+
+
+def held_out(store: Path, version: int) -> set[Labelled]:
+    state = content(store, str(version))
+    return state[Split.VALID] | state[Split.TEST]
+
+
+@pytest.mark.parametrize("cleared", [True, False])
+def test_what_was_deleted_returns(tmp_path: Path, cleared: bool) -> None:
+    store, triples = tmp_path / "store", dense(2000, entities=200)
+    api.ingest(store, write_tsv(tmp_path / "base.tsv", triples))
+    half = triples[::2]
+    api.ingest(store, write_changes(tmp_path / "less.changes", [], half), force=True)
+    api.ingest(store, write_changes(tmp_path / "more.changes", movies(600), []), force=True)
+    if cleared:
+        api.gc(store, keep=1, grace_hours=0)
+    report = api.ingest(store, write_changes(tmp_path / "again.changes", half, []), valid=100, test=100)
+    found = held_out(store, report["version"])
+    assert found & set(triples) == set()
+    fresh = [("e1", "new", f"e{i}") for i in range(300)]
+    report = api.ingest(store, write_changes(tmp_path / "fresh.changes", fresh, []), valid=100, test=100)
+    assert len(held_out(store, report["version"])) == 200
+    assert_sound(store)
+
+
+def test_random_nights(tmp_path: Path) -> None:
+    """Against a plain set of everything that any version had in train."""
+    chance = random.Random(3)
+    store, pool = tmp_path / "store", dense(1500)
+    api.ingest(store, write_tsv(tmp_path / "base.tsv", pool[:250]), valid=10, test=10)
+    trained = content(store, "1")[Split.TRAIN]
+    held = held_out(store, 1)
+    new = 0
+    for night in range(40):
+        now = head(store)
+        state = content(store, str(now.version))
+        current = set().union(*state.values())
+        if night % 7 == 6:
+            last = now.version
+            left = [n for n in range(max(1, last - 6), last + 1) if not now.current.is_cleared(n)]
+            left = [n for n in left if not now.current.is_cleared(Store.open(store).state_at(n).snapshot)]
+            api.rollback(store, chance.choice(left))
+            held = held_out(store, head(store).version)
+            continue
+        if night % 5 == 4:
+            api.gc(store, keep=2, grace_hours=0)
+            continue
+        gone = chance.sample(sorted(current), 20)
+        come = chance.sample(sorted(set(pool) - current), 22)
+        changes = write_changes(tmp_path / f"{night}.changes", come, gone)
+        sizes = {"valid": chance.choice([None, 20]), "test": chance.choice([None, 15])}
+        version = api.ingest(store, changes, force=True, **sizes)["version"]
+        found = held_out(store, version)
+        assert (found - held) & trained == set(), night
+        new += len(found - held)
+        held = found
+        trained |= content(store, str(version))[Split.TRAIN]
+    assert new > 30
+    assert_sound(store)
+
+
+# By snapshot: entities, relations, train, added, deleted, valid and test triples that are in train too.
+PUBLISHED = {
+    "YAGO-3SP": [
+        (26_897, 36, 123_974, 123_974, 0, 0, 0),
+        (27_033, 37, 124_724, 900, 150, 52, 53),
+        (27_097, 37, 125_574, 1000, 150, 172, 194),
+    ],
+    "DBpedia-3SP": [
+        (66_308, 942, 102_308, 102_308, 0, 0, 0),
+        (67_044, 959, 103_212, 1010, 106, 41, 0),
+        (67_548, 1002, 104_112, 999, 99, 63, 0),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_snapshots_and_their_diffs(tmp_path: Path, published_data: Path, name: str) -> None:
+    store = tmp_path / "store"
+    for number, expected in enumerate(PUBLISHED[name], 1):
+        report = api.ingest(store, published_data / name / f"snapshot{number}")
+        leaks = (report["counts"].get("valid_in_train", 0), report["counts"].get("test_in_train", 0))
+        keys = ("entities", "relations", "train", "added", "deleted")
+        assert (*(report[key] for key in keys), *leaks) == expected
+        assert (report["format"], report["name"], report["version"]) == ("openke", f"snapshot{number}", number)
+    assert_sound(store)
+    # One duplicate triple is in these files.
+    assert sum(version["counts"].get("duplicates", 0) for version in api.log(store)["versions"]) == (name != "YAGO-3SP")

@@ -15,7 +15,7 @@ from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
 from dkge_dist.surfaces import api
 from dkge_dist.types import Field
-from tests.graphs import assert_sound, everything, head, listing, movies, write_tsv
+from tests.graphs import assert_sound, everything, head, movies
 from tests.models import ModelVectors, load_history, load_vectors
 from tests.store.small_models import ABOUT, HISTORY, night, publish, saved, some_weights
 
@@ -72,13 +72,6 @@ def test_an_ingest_after_training_keeps_the_current_model(model: Path) -> None:
     assert_sound(model)
 
 
-def test_an_ingest_that_changes_nothing_after_training(model: Path) -> None:
-    before = listing(model / "versions")
-    report = api.ingest(model, write_tsv(model.parent / "same.tsv", movies(60)))
-    assert report["unchanged"]
-    assert listing(model / "versions") == before
-
-
 @pytest.mark.parametrize("others", [1, 3])
 def test_a_model_is_published_on_top_of_what_came_meanwhile(
     graph: Path, monkeypatch: pytest.MonkeyPatch, others: int
@@ -106,15 +99,6 @@ def test_a_model_is_published_on_top_of_what_came_meanwhile(
     assert len(Store.open(graph).dictionaries(found)[0]) > weights.entities[Field.JOINT].shape[0]
     assert_sound(graph)
     assert everything(graph, f"night{others - 1}") > set(movies(others, first=60))
-
-
-def test_two_trainings_of_one_snapshot_are_two_versions(graph: Path) -> None:
-    store = Store.open(graph)
-    entries = [saved(store, some_weights(store, seed)) for seed in (1, 2)]
-    published = [publish_model(store, entry, 1.0).version for entry in entries]
-    assert published == [2, 3]
-    assert Store.open(graph).find_model().version == 3
-    assert Store.open(graph).find_model("2").version == 2
 
 
 def test_a_model_that_does_not_take_over_is_kept_and_can_be_asked_for(model: Path) -> None:

@@ -43,11 +43,9 @@ class PartCache:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             owner = folder.stat().st_uid
         except OSError as error:
-            raise StoreError(
-                f"{folder}: {error.strerror}; {FOLDER} names another folder for parts of buckets"
-            ) from None
+            raise StoreError(f"{folder}: {error.strerror}; {ELSEWHERE}") from None
         if owner != os.geteuid():
-            raise StoreError(f"{folder}: belongs to another user; {FOLDER} names another folder for parts of buckets")
+            raise StoreError(f"{folder}: belongs to another user; {ELSEWHERE}")
 
     @staticmethod
     def of_environment() -> PartCache:

@@ -14,7 +14,7 @@ import pytest
 import safetensors.numpy
 import zarr
 
-from dkge_dist.store.export import RUN_ROWS, Format, LabelledRows, TableRows, Vectors, write_vectors
+from dkge_dist.jobs.export import RUN_ROWS, Format, LabelledRows, TableRows, Vectors, write_vectors
 from dkge_dist.store.storage import open_storage
 from dkge_dist.store.tables import BlockIndex, StoredTable, save_delta, save_table
 from dkge_dist.types import UsageError
