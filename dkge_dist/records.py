@@ -55,6 +55,11 @@ class Estimate(NamedTuple):
         return self.mean + CONFIDENCE_99 * self.error
 
     @property
+    def interval(self) -> tuple[float, float] | None:
+        """The 99% interval of an MRR, within what one can be; None of too few triples."""
+        return (max(0.0, self.low), min(1.0, self.high)) if self.has_enough_samples else None
+
+    @property
     def has_enough_samples(self) -> bool:
         """Are there enough triples for the interval to mean something?"""
         return self.triples >= MIN_SAMPLES

@@ -12,12 +12,12 @@ from dkge_dist.ask.batches import Line
 from dkge_dist.ask.model import open_model_on
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.snapshot import Snapshot
-from dkge_dist.jobs.report import Report
 from dkge_dist.kernels.triples import pack
 from dkge_dist.runtime import Runtime
 from dkge_dist.store.manifest import ModelManifest, SnapshotManifest
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces.pages.figures import ChangedAnswers
 from dkge_dist.types import Array, Triples
 
 QUESTIONS = 200
@@ -42,7 +42,7 @@ def changed_answers(
     change: Diff,
     examples: int,
     questions: int | None = None,
-) -> Report:
+) -> ChangedAnswers:
     """Ask (h, r, ?) and (?, r, t) of changed triples; `examples` of those whose best answers by score differ.
 
     Only of entities and relations that both snapshots have: before it came, nobody could be asked about.
@@ -64,13 +64,15 @@ def changed_answers(
         if [line["entity"] for line in best[0]] != [line["entity"] for line in best[1]]:
             given = {key: value for key, value in new.items() if key != "answers"}
             differing.append({**given, "before": best[0], "after": best[1]})
-    return {
-        "models": [model.version for model in models],
-        "questions": int(entity.shape[0]),
-        "asked": len(lines),
-        "differ": len(differing),
-        "examples": differing[:examples],
-    }
+    return ChangedAnswers(
+        from_snapshot=ends[0].manifest.snapshot.name,
+        to_snapshot=ends[1].manifest.snapshot.name,
+        models=[model.version for model in models],
+        questions=int(entity.shape[0]),
+        asked=len(lines),
+        differ=len(differing),
+        examples=differing[:examples],
+    )
 
 
 def model_of(store: Store, end: End) -> ModelManifest:
@@ -107,13 +109,13 @@ def _is_alive(alive: Array, rows: Array) -> Array:
     return found
 
 
-def _asked(store: Store, runtime: Runtime, questions: list[Line], model: ModelManifest) -> list[Report]:
+def _asked(store: Store, runtime: Runtime, questions: list[Line], model: ModelManifest) -> list[dict[str, Any]]:
     if not questions:
         return []
     with open_model_on(runtime, store, str(model.version)) as opened:
         return [found.to_dict() for found in answer(opened, questions, AnswerOptions(top=TOP))]
 
 
-def _best(question: Report) -> list[dict[str, Any]]:
+def _best(question: dict[str, Any]) -> list[dict[str, Any]]:
     """By score alone: `answer` has known facts first, which would be no news of the model."""
     return sorted(question["answers"], key=lambda line: -line["score"])[:TOP]

@@ -8,10 +8,11 @@ from types import TracebackType
 from dkge_dist.ask.model import Asked, Model, newer_snapshot, open_model
 from dkge_dist.ask.results import Log
 from dkge_dist.jobs.maintenance import log
-from dkge_dist.jobs.night_report import NIGHTS, night_report
+from dkge_dist.jobs.nightly_summary import NIGHTS, nightly_summary
 from dkge_dist.runtime import LocalRuntime
 from dkge_dist.store.store import Store
-from dkge_dist.types import DkgeError, Report
+from dkge_dist.surfaces.pages.figures import NightlySummary
+from dkge_dist.types import DkgeError
 
 
 class OpenStore(Asked):
@@ -29,9 +30,9 @@ class OpenStore(Asked):
         """Every version of the store, those published since it was opened too."""
         return log(self._store)
 
-    def report(self, nights: int = NIGHTS, answers: bool = True) -> Report:
+    def report(self, nights: int = NIGHTS, answers: bool = True) -> NightlySummary:
         """The figures of the page about the newest nights: `dkge_dist.report` writes it."""
-        return night_report(self._store, LocalRuntime(), nights, answers)
+        return nightly_summary(self._store, LocalRuntime(), nights, answers)
 
     def refresh(self) -> bool:
         """Follow the store to the model that is current now (or that of `version`). Was there another one?

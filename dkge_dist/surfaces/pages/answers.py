@@ -2,35 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from dkge_dist.surfaces.pages.figures import Figures
+from dkge_dist.surfaces.pages.figures import ChangedAnswers
 from dkge_dist.surfaces.pages.formats import format_count
 from dkge_dist.surfaces.pages.markup import Child, Markup, element, joined
 
 
-def answers(found: Figures | None) -> Markup | None:
+def answers(found: ChangedAnswers | None) -> Markup | None:
     """The questions, before and after."""
     if found is None:
         return None
     title = element("h2", "Answers that changed")
-    if "notice" in found:
-        return joined(title, element("p", found["notice"], class_="notice"))
-    asked = (
-        f"{format_count(found['asked'])} of {format_count(found['questions'])}"
-        if found["asked"] < found["questions"]
-        else format_count(found["asked"])
-    )
+    if found.notice is not None:
+        return joined(title, element("p", found.notice, class_="notice"))
+    asked, (before, after) = format_count(found.asked), found.models
+    if found.asked < found.questions:
+        asked = f"{asked} of {format_count(found.questions)}"
     said = (
-        f"{asked} questions of triples that changed from {found['from']} to {found['to']} were asked of the models "
-        f"before and after (versions {found['models'][0]} and {found['models'][1]}): {format_count(found['differ'])} "
-        "have other best answers now."
+        f"{asked} questions of triples that changed from {found.from_snapshot} to {found.to_snapshot} were asked of "
+        f"the models before and after (versions {before} and {after}): {format_count(found.differ)} have other best "
+        "answers now."
     )
-    cards = [_question(question) for question in found["examples"]]
+    cards = [_question(question) for question in found.examples]
     return joined(title, element("p", said), element("div", cards, class_="answers") if cards else None)
 
 
-def _question(question: Figures) -> Markup:
+def _question(question: Mapping[str, Any]) -> Markup:
     parts: list[Child] = []
     for role in ("head", "relation", "tail"):
         label = question.get(role)
@@ -45,7 +44,7 @@ def _question(question: Figures) -> Markup:
     )
 
 
-def _side(when: str, answers: Sequence[Figures], before: Sequence[str] | None) -> Markup:
+def _side(when: str, answers: Sequence[Mapping[str, Any]], before: Sequence[str] | None) -> Markup:
     items = [
         element(
             "li",
@@ -63,6 +62,6 @@ def _side(when: str, answers: Sequence[Figures], before: Sequence[str] | None) -
     return element("div", element("h4", when), element("ol", items))
 
 
-def _named(question: Figures, role: str) -> Child:
+def _named(question: Mapping[str, Any], role: str) -> Child:
     name = question.get(f"{role}_name")
     return element("span", name, title=question[role]) if name else question[role]

@@ -1,4 +1,4 @@
-"""The page about the nights of a store. In: the figures of `jobs.night_report`. Out: one HTML page that loads nothing.
+"""The page about the nights of a store. In: its figures. Out: one HTML page that loads nothing.
 
 No script is in it and its policy allows none, so that a label can say what it likes.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib.resources import files
 
 from dkge_dist.surfaces.pages.answers import answers
-from dkge_dist.surfaces.pages.figures import Figures
+from dkge_dist.surfaces.pages.figures import NightlySummary
 from dkge_dist.surfaces.pages.header import header
 from dkge_dist.surfaces.pages.markup import Markup, element
 from dkge_dist.surfaces.pages.tables import every_night, storage
@@ -17,20 +17,20 @@ from dkge_dist.surfaces.pages.trends import changes, costs, drift, fidelity, qua
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
 
 
-def render_page(figures: Figures) -> str:
+def render_page(figures: NightlySummary) -> str:
     """The whole page."""
-    nights = [night for night in figures["nights"] if not night["is_first"]]
-    title = f"Nights of {figures['store']}"
+    nights = [night for night in figures.nights if not night.is_first]
+    title = f"Nights of {figures.store}"
     body = [
         header(figures, nights),
         changes(nights),
-        quality(figures["nights"]),
+        quality(figures.nights),
         fidelity(nights),
         drift(nights),
-        answers(figures["answers"]),
+        answers(figures.answers),
         costs(nights),
         every_night(figures),
-        storage(figures),
+        storage(figures.storage),
         _footer(figures),
     ]
     head = element(
@@ -45,6 +45,6 @@ def render_page(figures: Figures) -> str:
     return "<!doctype html>\n" + element("html", head, element("body", body), lang="en")
 
 
-def _footer(figures: Figures) -> Markup:
-    said = f"Made in {figures['seconds']:.1f} s from version {figures['version']}. "
-    return element("footer", said, element("code", f"dkge report {figures['store']} OUT.html"))
+def _footer(figures: NightlySummary) -> Markup:
+    said = f"Made in {figures.seconds:.1f} s from version {figures.version}. "
+    return element("footer", said, element("code", f"dkge report {figures.store} OUT.html"))

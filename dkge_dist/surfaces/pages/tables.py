@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from dkge_dist.surfaces.pages.figures import Figures
+from dkge_dist.records import Fidelity, VersionRecord
+from dkge_dist.surfaces.pages.figures import ModelSummary, NightlySummary, NightSummary, StorageSummary
 from dkge_dist.surfaces.pages.formats import format_bytes, format_count, format_date, format_share
 from dkge_dist.surfaces.pages.markup import Child, Markup, element, joined
 
@@ -14,116 +15,105 @@ PRINTED = 13
 """Columns of a table that fit on paper, as the style sheet has it."""
 
 
-def every_night(figures: Figures) -> Markup:
+def every_night(figures: NightlySummary) -> Markup:
     """A line for every model, the newest first."""
-    columns = [
-        "night", "when", "came", "went", "new", "affected", "seconds", "shards", "written", "MRR", "added", "deleted",
-        "how", "triples learnt", "epochs", "pulled", "pushed",
-    ]  # fmt: skip
-    rows = [row for night in reversed(figures["nights"]) for row in _night_rows(night)]
-    left = figures["versions_left_out"]
+    rows = [row for night in reversed(figures.nights) for row in _night_rows(night)]
+    left = figures.versions_left_out
     older = f" {format_count(left)} older versions are left out." if left else ""
     body: list[Child] = [
         element("h2", "Every night"),
         element("p", f"The newest first. MRR of held-out, added and deleted triples.{older}"),
-        table(columns, rows[:ROWS], text=(1, 12)),
+        table(COLUMNS, rows[:ROWS], text=(1, 12)),
     ]
     if len(rows) > ROWS:
         summary = element("summary", f"{format_count(len(rows) - ROWS)} more")
-        body.append(element("details", summary, table(columns, rows[ROWS:], text=(1, 12))))
-    others = [_other(line) for line in figures["others"][-ROWS:]]
+        body.append(element("details", summary, table(COLUMNS, rows[ROWS:], text=(1, 12))))
+    others = [_other(line) for line in figures.others[-ROWS:]]
     if others:
         body.append(element("p", "Also: ", "; ".join(others), ".", class_="soft"))
     return joined(*body)
 
 
-def _night_rows(night: Figures) -> list[list[Child]]:
+COLUMNS = (
+    "night", "when", "came", "went", "new", "affected", "seconds", "shards", "written", "MRR", "added", "deleted",
+    "how", "triples learnt", "epochs", "pulled", "pushed",
+)  # fmt: skip
+
+
+def _night_rows(night: NightSummary) -> list[list[Child]]:
     """A line for every model of a night, or one without."""
-    state = " (rolled back)" if night["rolled_back"] else ""
-    rows: list[list[Child]] = []
-    for number, model in enumerate(night["models"] or [{}]):
-        is_first = number == 0
-        fidelity, valid = model.get("fidelity") or {}, model.get("valid") or {}
-        rows.append(
-            [
-                night["snapshot"] + state if is_first else "",
-                format_date(model.get("created") or night["created"]),
-                element("span", f"+{format_count(night['added'])}", class_="add") if is_first else "",
-                element("span", f"−{format_count(night['deleted'])}", class_="del")
-                if is_first and not night["is_first"]
-                else "",
-                format_count(night["emerging_entities"]) if is_first else "",
-                format_count(model.get("affected_entities")),
-                f"{model['seconds']:,.1f}" if model else "–",
-                _shards(model),
-                format_bytes(model.get("bytes_written")),
-                format_share(valid.get("mrr")),
-                format_share(_added(fidelity)),
-                format_share((fidelity.get("deleted") or {}).get("mrr")),
-                _how(model),
-                format_count(model.get("trained_triples")),
-                format_count(model.get("epochs")),
-                format_bytes(model.get("bytes_pulled")),
-                format_bytes(model.get("bytes_pushed")),
-            ]
-        )
-    return rows
+    state = " (rolled back)" if night.rolled_back else ""
+    change: list[Child] = [
+        element("span", f"+{format_count(night.added)}", class_="add"),
+        "" if night.is_first else element("span", f"−{format_count(night.deleted)}", class_="del"),
+        format_count(night.emerging_entities),
+    ]
+    if not night.models:
+        return [[night.snapshot + state, format_date(night.created), *change, *["–"] * 7, "not learnt", *["–"] * 4]]
+    return [
+        [night.snapshot + state, format_date(model.created), *change, *_model_cells(model)]
+        if number == 0
+        else ["", format_date(model.created), "", "", "", *_model_cells(model)]
+        for number, model in enumerate(night.models)
+    ]
 
 
-def _how(model: Figures) -> str:
-    if not model:
-        return "not learnt"
-    how = "online" if model["origin"] == "online" else "refreshed" if model["is_refresh"] else "from scratch"
-    if not model["took_over"]:
+def _model_cells(model: ModelSummary) -> list[Child]:
+    update = model.night
+    added, deleted = (model.fidelity.mrr(*groups) for groups in (Fidelity.ADDED, Fidelity.DELETED))
+    return [
+        format_count(update.affected_entities if update else None),
+        f"{model.seconds:,.1f}",
+        f"{update.shards_touched} of {update.shards_total}" if update else "–",
+        format_bytes(model.bytes_written),
+        format_share(model.record.valid.mrr),
+        format_share(added.mean if added else None),
+        format_share(deleted.mean if deleted else None),
+        _how(model),
+        format_count(update.trained_triples if update else None),
+        format_count(model.record.epochs),
+        format_bytes(update.bytes_pulled if update else None),
+        format_bytes(update.bytes_pushed if update else None),
+    ]
+
+
+def _how(model: ModelSummary) -> str:
+    how = {"online": "online", "refresh": "refreshed"}.get(model.record.origin, "from scratch")
+    if not model.promoted:
         return f"{how}, set aside"
-    return f"{how}, current" if model["is_current"] else how
+    return f"{how}, current" if model.is_current else how
 
 
-def _added(fidelity: Figures) -> float | None:
-    """Of both groups of added triples, each by as many as the night has."""
-    groups = [fidelity[name] for name in ("added_existing", "added_emerging") if name in fidelity]
-    total = sum(group["of"] for group in groups)
-    return sum(group["mrr"] * group["of"] for group in groups) / total if total else None
-
-
-def _shards(model: Figures) -> str:
-    touched, total = model.get("shards_touched"), model.get("shards_total")
-    if touched is None:
-        return "–"
-    return f"{touched} of {total}" if total is not None else str(touched)
-
-
-def _other(line: Figures) -> str:
+def _other(line: VersionRecord) -> str:
     what = {
-        "rollback": f"went back to version {line.get('to')}",
+        "rollback": f"went back to version {line.parent}",
         "gc": "cleared old versions",
-        "names": f"brought {format_count(sum((line.get('named') or {}).values()))} display names",
-    }.get(line["kind"], line["kind"])
-    return f"version {line['version']} {what}"
+        "names": f"brought {format_count(sum(line.get('named', {}).values()))} display names",
+    }.get(line.kind, line.kind)
+    return f"version {line.version} {what}"
 
 
-def storage(figures: Figures) -> Markup:
+def storage(found: StorageSummary) -> Markup:
     """What is stored, and what gc would free."""
-    storage = figures["storage"]
     body: list[Child] = [
         element("h2", "Storage"),
-        element("p", f"{format_bytes(storage['bytes'])} in {format_count(storage['parts'])} parts."),
+        element("p", f"{format_bytes(found.bytes)} in {format_count(found.parts)} parts."),
     ]
-    if storage["gc"]:
-        largest = max(1, storage["bytes"])
+    if found.gc:
+        largest = max(1, found.bytes)
         rows = [
             [
-                f"the newest {line['keep']} versions",
-                format_count(line["versions"]),
-                format_bytes(line["bytes"]),
-                element("span", class_="share", style=f"width:{100 * line['bytes'] / largest:.1f}%"),
+                f"the newest {line.keep} versions",
+                format_count(line.versions),
+                format_bytes(line.bytes),
+                element("span", class_="share", style=f"width:{100 * line.bytes / largest:.1f}%"),
             ]
-            for line in storage["gc"]
+            for line in found.gc
         ]
         body.append(table(["if gc kept", "versions cleared", "freed", "of all that is stored"], rows, text=(3,)))
         body.append(element("p", "What is younger than a day stays until it is older.", class_="soft"))
-    if "notice" in storage:
-        body.append(element("p", storage["notice"], class_="notice"))
+    if found.notice is not None:
+        body.append(element("p", found.notice, class_="notice"))
     return joined(*body)
 
 

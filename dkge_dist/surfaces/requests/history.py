@@ -12,6 +12,7 @@ from dkge_dist.types import PathLike, Report, UsageError
 
 if TYPE_CHECKING:
     from dkge_dist.ask.results import Log
+    from dkge_dist.surfaces.pages.figures import NightlySummary
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class VersionLog(OnStore, Request["Log"]):
 
 
 @dataclass(frozen=True)
-class NightReport(OnStore, Request[Report]):
+class NightReport(OnStore, Request["NightlySummary"]):
     """Write one self-contained page about the nights of STORE.
 
     What came and went, quality and fidelity, drift and what the policy decided, costs, storage and what gc would free.
@@ -40,17 +41,17 @@ class NightReport(OnStore, Request[Report]):
     nights: Annotated[int, Option("The newest nights are shown, so many at most.", at_least=1)] = 365
     answers: Annotated[bool, Option("Ask whose answers the last night changed.")] = True
 
-    def run(self) -> Report:
+    def run(self) -> NightlySummary:
         """Collect the figures, and write the page."""
-        from dkge_dist.jobs import night_report as job
+        from dkge_dist.jobs import nightly_summary as job
         from dkge_dist.jobs.runtimes import ClusterOptions, choose_runtime
 
         if self.nights < 1:
             raise UsageError(f"--nights {self.nights}: at least one is shown")
-        figures = job.night_report(self.open_store(), choose_runtime(ClusterOptions()), self.nights, self.answers)
-        if self.out is not None:
-            figures |= {"out": os.fspath(self.out), "page_bytes": job.write_report(Path(self.out), figures)}
-        return figures
+        figures = job.nightly_summary(self.open_store(), choose_runtime(ClusterOptions()), self.nights, self.answers)
+        if self.out is None:
+            return figures
+        return figures.with_(out=os.fspath(self.out), page_bytes=job.write_report(Path(self.out), figures))
 
 
 @dataclass(frozen=True)
