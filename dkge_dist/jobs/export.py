@@ -16,7 +16,7 @@ import shutil
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -143,17 +143,6 @@ def _report(
     }
 
 
-class Rows(Protocol):
-    """Vectors that are read by slices: an array, or a table that is not in memory."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(Rows, dimension)."""
-
-    def __getitem__(self, rows: slice, /) -> Array:
-        """A run of vectors."""
-
-
 class TableRows:
     """Some rows (ascending) of a stored table. Only what the slice that is asked for needs is read."""
 
@@ -179,7 +168,7 @@ class Vectors(NamedTuple):
     noun: str
     rows: Array
     labels: Sequence[str]
-    values: Rows
+    values: TableRows | Array
     names: Sequence[str | None] | None = None
 
     def runs(self, length: int = RUN_ROWS) -> Iterator[slice]:

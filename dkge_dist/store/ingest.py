@@ -50,10 +50,8 @@ from dkge_dist.types import Split, UsageError
 FOLD_AFTER_NIGHTS = 32
 FOLD_AT_SHARE = 0.25
 MAX_NAME_LENGTH = 200
-HEADER_NOTICE = "first lines that may be a header and were taken for triples (if so, ingest again with --columns {})"
-
-
 UNKNOWN = "display names of labels that are in no triple"
+HEADER_NOTICE = "first lines that may be a header and were taken for triples (if so, ingest again with --columns {})"
 
 
 class NameCounts(NamedTuple):
@@ -142,7 +140,7 @@ def ingest(
         names = _with_segments(draft.names, [dictionary.segments for dictionary in draft.names])
         # An older snapshot that is repeated brought its display names then.
         is_current = draft.head is not None and known.version == draft.head.current.snapshot
-        named, written = save_names_alone(store, draft, clock() - began) if is_current else (NO_NAMES, 0)
+        named, written = _save_names_alone(store, draft, clock() - began) if is_current else (NO_NAMES, 0)
         kept = _save_rejects(store, known.version, rejects)
         before = draft.before
         return Ingested(known, Diff.none(), before, before, names, True, lines, counts, written, kept, named)
@@ -163,20 +161,20 @@ def ingest(
     }
     snapshot = draft.before.after(diff, len(draft.names[0]), len(draft.names[1]))
     names = _with_segments(draft.names, [dictionary.grown for dictionary in draft.names])
-    changed = changed_names(store, draft.head, draft.named)
+    changed = _changed_names(store, draft.head, draft.named)
     store.ensure()
     with store.storage.staging() as staging:
         entry = SnapshotEntry(**facts, **_save_snapshot(store, staging, draft.current, snapshot, diff))
         brought = _save_labels(staging, draft, names) | {
             "name_runs": store.name_runs_with(staging, draft.head, entry.name),
             "trained_runs": remember(staging, draft.head, names, diff.deleted),
-            "display_names": save_names(staging, draft.head, changed),
+            "display_names": _save_names(staging, draft.head, changed),
         }
         following = store.following(draft.head, round(clock() - began, 3))
         manifest = SnapshotManifest(**{**following, **brought}, current=_current(draft, version), snapshot=entry)
         store.publish(manifest)
     kept = _save_rejects(store, manifest.version, rejects)
-    named, written = count_names(changed), staging.written
+    named, written = _count_names(changed), staging.written
     by_default = draft.head is None and not source.brings_splits and options.held_out == HeldOut()
     return Ingested(
         manifest, diff, draft.before, snapshot, names, False, lines, counts, written, kept, named, by_default, misspelt
@@ -206,7 +204,7 @@ def _read(
         change = diff_of_splits(before, encoded.splits)
     else:
         change = diff_of_snapshot(before, train, held_out, names, trained)
-    named = read_names(source, encoded.names, options.labels, names, rejects, options.force)
+    named = _read_names(source, encoded.names, options.labels, names, rejects, options.force)
     return Draft(source, encoded, names, head, current, before, change, named)
 
 
@@ -311,7 +309,7 @@ def _save_rejects(store: Store, version: int, rejects: Rejects) -> str | None:
     return store.storage.replace(f"rejects/{version:08d}.txt", data)
 
 
-def read_names(
+def _read_names(
     source: Source, batches: list[NameBatch], files: Sequence[Source], names: Names, rejects: Rejects, force: bool
 ) -> Named:
     """The display names that came with the triples of `source`, overruled by those of files, one after the other."""
@@ -335,7 +333,7 @@ def _named(source: Source, batches: list[NameBatch], names: Names, force: bool) 
     return names_of_rows(batches, entities), names_of_rows(batches, relations)
 
 
-def changed_names(store: Store, head: Manifest | None, named: Named) -> Named:
+def _changed_names(store: Store, head: Manifest | None, named: Named) -> Named:
     """Those of the given names that are not so at `head` already."""
     stored = store.display_names(head.display_names if head else None)
     entities, relations = (
@@ -345,7 +343,7 @@ def changed_names(store: Store, head: Manifest | None, named: Named) -> Named:
     return entities, relations
 
 
-def save_names(staging: Staging, head: Manifest | None, changed: Named) -> DisplayNamesEntry | None:
+def _save_names(staging: Staging, head: Manifest | None, changed: Named) -> DisplayNamesEntry | None:
     """What a version on top of `head` says about display names, with those that changed."""
     before = head.display_names if head else None
     if not any(names.count for names in changed):
@@ -357,7 +355,7 @@ def save_names(staging: Staging, head: Manifest | None, changed: Named) -> Displ
     )
 
 
-def save_names_alone(store: Store, draft: Draft, seconds: float) -> tuple[NameCounts, int]:
+def _save_names_alone(store: Store, draft: Draft, seconds: float) -> tuple[NameCounts, int]:
     """Where no triple changed: publish the names that did. How many, and the bytes written for them."""
     head = draft.head
     assert head is not None, "nothing is unchanged in an empty store"
@@ -366,17 +364,17 @@ def save_names_alone(store: Store, draft: Draft, seconds: float) -> tuple[NameCo
         names.take(names.rows < sum(segment.count for segment in dictionary.segments))
         for names, dictionary in zip(draft.named, draft.names, strict=True)
     )
-    changed = changed_names(store, head, (next(known), next(known)))
-    counts = count_names(changed)
+    changed = _changed_names(store, head, (next(known), next(known)))
+    counts = _count_names(changed)
     if not any(counts):
         return counts, 0
     with store.storage.staging() as staging:
-        following = {**store.following(head, round(seconds, 3)), "display_names": save_names(staging, head, changed)}
+        following = {**store.following(head, round(seconds, 3)), "display_names": _save_names(staging, head, changed)}
         store.publish(NamesManifest(**following, current=head.current, named=counts.to_dict()))
     return counts, staging.written
 
 
-def count_names(named: Named) -> NameCounts:
+def _count_names(named: Named) -> NameCounts:
     """How many names of entities and of relations, and how many were taken away."""
     removed = [int(names.is_removal.sum()) for names in named]
     return NameCounts(named[0].count - removed[0], named[1].count - removed[1], *removed)

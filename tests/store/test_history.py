@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +14,6 @@ from dkge_dist.store.history import clear
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
 from dkge_dist.surfaces import api
-from dkge_dist.types import UsageError
 from tests.graphs import (
     LEARN,
     assert_sound,
@@ -186,15 +182,6 @@ class TestClear:
         assert clear(Store.open(store), 6, DAY, dry_run=False).folders == 1
         assert not training.exists()
 
-    def test_a_training_at_work_is_none_that_was_abandoned(self, store: Path) -> None:
-        training = store / "training" / "0123456789abcdef"
-        training.mkdir(parents=True)
-        with (training / "lock").open("a") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            later = time.time() + 3 * DAY
-            assert clear(Store.open(store), 6, DAY, dry_run=False, clock=lambda: later).folders == 0
-        assert clear(Store.open(store), 6, DAY, dry_run=False, clock=lambda: later).folders == 1
-
     @pytest.mark.parametrize("keep", [1, 2, 3, 4, 5, 6])
     def test_keeps_what_is_needed(self, store: Path, keep: int) -> None:
         kept = [version for version in (2, 4, 6) if version > 6 - keep]
@@ -362,28 +349,11 @@ class TestClear:
         assert_sound(store)
 
     def test_two_at_once(self, store: Path) -> None:
-        script = (
-            "import fcntl, sys; f = open(sys.argv[1], 'a'); fcntl.flock(f, fcntl.LOCK_EX); print('held', flush=True);"
-            " sys.stdin.read()"
-        )
-        other = subprocess.Popen(
-            [sys.executable, "-c", script, str(store / "gc.lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        assert other.stdin is not None
-        assert other.stdout is not None
-        assert other.stdout.readline() == b"held\n"
         before = listing(store)
-        with pytest.raises(StoreError, match="another `dkge gc` is at work"):
+        with Store.open(store).storage.lease("gc"), pytest.raises(StoreError, match="another `dkge gc` is at work"):
             api.gc(store, keep=1, grace_hours=0)
-        assert listing(store) == before
-        other.communicate()
+        assert {**listing(store), "gc.lock": ""} == {**before, "gc.lock": ""}
         assert api.gc(store, keep=1, grace_hours=0)["cleared_versions"] == [2, 4]
-
-    def test_an_empty_folder_is_no_store(self, tmp_path: Path) -> None:
-        with pytest.raises(StoreError, match="no store here yet"):
-            api.gc(tmp_path, keep=1)
-        with pytest.raises(UsageError, match="at least one version"):
-            api.gc(tmp_path, keep=0)
 
 
 def test_what_was_cleared_can_be_learnt_again(store: Path) -> None:

@@ -226,21 +226,6 @@ class TestSplits:
         assert first[Split.TEST] == last[Split.TEST]
         assert_sound(path)
 
-    def test_what_was_trained_on_long_ago_is_not_held_out_when_it_returns(self, tmp_path: Path) -> None:
-        path = tmp_path / "store"
-        api.ingest(path, write_tsv(tmp_path / "base.tsv", movies(200)))
-        api.ingest(path, write_changes(tmp_path / "gone.changes", deleted=movies(40, first=160)), force=True)
-        # A snapshot that is stored in full stands between: what came before it is remembered all the same.
-        api.ingest(path, write_tsv(tmp_path / "full.tsv", movies(150) + movies(80, first=1000)))
-        assert head(path).snapshot.base is not None
-        returning = movies(50, first=150)
-        fresh = [(f"title{i % 9}", "producer", f"person{i % 7}") for i in range(63)]
-        report = api.ingest(path, write_changes(tmp_path / "back.changes", returning + fresh), valid=15, test=15)
-        assert report["counts"] == {}
-        held = content(path, "back")[Split.VALID] | content(path, "back")[Split.TEST]
-        assert len(held) == 30
-        assert held <= set(fresh)
-
     def test_a_collision_is_counted(self, tmp_path: Path) -> None:
         path = tmp_path / "store"
         api.ingest(path, write_tsv(tmp_path / "base.tsv", movies(200)), valid=20)

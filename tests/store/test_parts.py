@@ -189,17 +189,6 @@ def test_segments_that_cannot_be_searched_are_refused(
         load_segment(storage, entry, 0)
 
 
-def test_missing_parts_are_named(storage: Storage) -> None:
-    with storage.staging() as staging:
-        entry = save_change(
-            staging, Diff.of([Change(triples((0, 0, 1)), triples())] + [Change(triples(), triples())] * 2)
-        )
-    path = storage.part_path(entry.rows.part)
-    path.unlink()
-    with pytest.raises(StoreError, match=f"part {path} is missing"):
-        load_change(storage, entry, RowCounts(9, 2))
-
-
 TYPES = {"row": pa.int32(), "split": pa.int8()}
 
 

@@ -133,12 +133,6 @@ def test_blocks_are_verified_by_every_reader(
         load_table(storage, entry, when="mapped")
 
 
-def test_verified_tables_are_those_that_were_written(storage: Storage) -> None:
-    entry, values = table(storage)
-    for reader in ("mapped", "scanned", "blocks"):
-        assert np.array_equal(READERS[reader](storage, entry), values)
-
-
 def test_checksums_are_xxh3_of_the_bytes(storage: Storage) -> None:
     for data in (b"", b"x", bytes(100_000)):
         with storage.staging() as staging:

@@ -93,12 +93,6 @@ def store(tmp_path: Path) -> Path:
 
 
 class TestStore:
-    def test_versions_say_when_they_were_published(self, store: Path) -> None:
-        opened = Store.open(store)
-        assert [opened.manifest(number).created for number in opened.versions()] == [
-            f"2026-11-0{day}T12:00:30+00:00" for day in range(1, 6)
-        ]
-
     def test_by_a_date_it_is_what_was_current_then(self, store: Path) -> None:
         opened = Store.open(store)
         days = [f"2026-11-0{day}" for day in range(1, 8)]

@@ -25,7 +25,6 @@ from dkge_dist.store.zarr_store import VersionStore, open_version
 from dkge_dist.surfaces import api
 from dkge_dist.types import ROW, Field
 from tests.graphs import movies, odd_triples, write_changes, write_tsv
-from tests.store.damage import HARMS, harm_file
 from tests.store.small_models import BLOCK, DIM, night, publish
 
 KINDS = ("entities", "relations")
@@ -218,23 +217,6 @@ def test_only_the_chunks_of_the_rows_are_read(updated: Path, monkeypatch: pytest
     monkeypatch.setattr(StoredTable, "chunk", watched)
     array(open_version(Store.open(updated)), "entities/joint")[BLOCK + 1 : BLOCK + 3]
     assert read == [1]
-
-
-@pytest.mark.parametrize("harm", HARMS)
-def test_broken_blocks_are_named(updated: Path, tmp_path: Path, harm: str) -> None:
-    store = Store.open(updated)
-    entry = store.find_model().model.entities[Field.CONTEXT]
-    path = store.storage.part_path(BlockIndex(store.storage, entry).parts[0])
-    harm_file(path, harm, tmp_path / "aside")
-    found = array(open_version(store), "entities/context")
-    with pytest.raises(StoreError, match=str(path)):
-        found[:3]
-    assert np.array_equal(found[BLOCK : 2 * BLOCK], load_table_rows(store, BLOCK)), "other blocks are still there"
-
-
-def load_table_rows(store: Store, first: int) -> np.ndarray:
-    entry = store.find_model().model.entities[Field.CONTEXT]
-    return BlockIndex(store.storage, entry).map(first // BLOCK)
 
 
 def test_writing_is_refused(updated: Path) -> None:

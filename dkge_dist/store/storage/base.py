@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple, Protocol
 
 import xxhash
 
+from dkge_dist.files import open_regular
 from dkge_dist.types import DkgeError
 
 PART_NAME = re.compile(r"[0-9a-f]{64}")
@@ -158,7 +159,7 @@ class Storage(Protocol):
 def blob_of(path: Path) -> Blob:
     """A file as it is named and verified."""
     digest, checksum, size = hashlib.sha256(), xxhash.xxh3_64(), 0
-    with path.open("rb") as file:
+    with open_regular(path, follow_links=False) as file:
         while block := file.read(HASH_BLOCK):
             digest.update(block)
             checksum.update(block)
