@@ -1,4 +1,4 @@
-"""The interface of all readers, and the list of formats. In: a path. Out: a stream of `TripleBatch`.
+"""The interface of all readers. In: a path. Out: a stream of `TripleBatch`.
 
 A reader knows nothing of rows, stores or other formats. Lines that cannot be read go to `Rejects`.
 """
@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from dkge_dist.graph.labels import Labels
+from dkge_dist.graph.sources import FORMATS
 from dkge_dist.types import Array, DkgeError, Split
 
 Columns = tuple[str | int, str | int, str | int]
@@ -23,48 +24,6 @@ Columns = tuple[str | int, str | int, str | int]
 
 class SourceError(DkgeError):
     """A source that cannot be used as it is; the message names the file, and the line where there is one."""
-
-
-class Format(NamedTuple):
-    """How sources of one format are recognised and read."""
-
-    reader: str
-    """`module:class` in this package. Imported when it is needed, because readers load kernels."""
-    endings: tuple[str, ...] = ()
-    """Of file names. They decide where the content does not."""
-    options: tuple[str, ...] = ()
-    """The fields of `SourceOptions` that the reader knows; others are refused."""
-    has_splits: bool = False
-    """A folder with train, valid and test files of this format is a source."""
-    magic: bytes = b""
-    """What every file of this format begins with."""
-    name: str = ""
-    """A pattern that names of files match, with any ending; a folder with such a file is a source."""
-    marker: str = ""
-    """A file that marks a folder of this format; its own ending may follow."""
-
-
-_TABLE, _RDF = ("columns",), ("literals", "label_language")
-FORMATS = {
-    "tsv": Format("delimited:TsvSource", (".tsv", ".txt"), _TABLE, has_splits=True),
-    "csv": Format("delimited:CsvSource", (".csv",), _TABLE, has_splits=True),
-    "jsonl": Format("rows:JsonLinesSource", (".jsonl", ".ndjson"), _TABLE, has_splits=True),
-    "openke": Format("openke:OpenKeSource", marker="entity2id.txt"),
-    "ntriples": Format("rdf:NTriplesSource", (".nt",), _RDF),
-    "nquads": Format("rdf:NQuadsSource", (".nq",), _RDF),
-    "turtle": Format("rdf:TurtleSource", (".ttl",), _RDF),
-    "trig": Format("rdf:TrigSource", (".trig",), _RDF),
-    "rdfxml": Format("rdf:RdfXmlSource", (".rdf", ".owl"), _RDF),
-    "parquet": Format("arrow:ParquetSource", (".parquet",), _TABLE, has_splits=True, magic=b"PAR1"),
-    "imdb": Format("imdb:ImdbSource", options=("released_after", "key"), marker="title.basics.tsv"),
-    "debian": Format("debian:DebianSource", magic=b"Package: ", name=r"(.*_)?Packages"),
-    "changes": Format("delimited:ChangeSource", (".changes",)),
-    "labels": Format("delimited:LabelFileSource"),
-}
-"""A new format is a line here and a module with its reader."""
-
-NAME_ENDINGS = {".gz", ".xz", ".lz4"}.union(*(format.endings for format in FORMATS.values()))
-"""Left out of the name of a snapshot. Other dots belong to the name (`dump-2.1`)."""
 
 
 @dataclass(frozen=True)
@@ -142,7 +101,9 @@ def name_of(path: Path) -> str:
     if str(path) == "-":
         return "stdin"
     path = path if path.name not in ("", "..") else path.resolve()
-    while path.suffix.lower() in NAME_ENDINGS:
+    # Other dots belong to the name (`dump-2.1`).
+    endings = {".gz", ".xz", ".lz4"}.union(*(format.endings for format in FORMATS.values()))
+    while path.suffix.lower() in endings:
         path = path.with_suffix("")
     return "".join(c if c.isprintable() else "_" for c in path.name) or "snapshot"
 

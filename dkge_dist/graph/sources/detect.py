@@ -18,7 +18,8 @@ from itertools import chain
 from pathlib import Path, PurePath
 from typing import Any
 
-from dkge_dist.graph.sources.base import FORMATS, Rejects, Source, SourceError, SourceOptions, TripleBatch, name_of
+from dkge_dist.graph.sources import FORMATS
+from dkge_dist.graph.sources.base import Rejects, Source, SourceError, SourceOptions, TripleBatch, name_of
 from dkge_dist.graph.sources.columns import DELIMITERS, csv_records, usual_ends
 from dkge_dist.graph.sources.files import STDIN, only_file, read_start, whole_lines
 from dkge_dist.types import Split, UsageError

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
+from dkge_dist.graph.sources import FORMATS
 from dkge_dist.types import PathLike, ProgressOption, SettingsGiven, StopCallback
 
 if TYPE_CHECKING:
@@ -169,13 +170,7 @@ class Learning(WithSettings):
 class FromSource:
     """A request that reads a source into the next snapshot."""
 
-    format: Annotated[
-        str,
-        Option(
-            "auto, tsv, csv, jsonl, parquet, ntriples, nquads, turtle, trig, rdfxml, openke, imdb, debian, "
-            "changes or labels."
-        ),
-    ] = "auto"
+    format: Annotated[str, Option(f"One of auto, {', '.join(FORMATS)}.")] = "auto"
     columns: Annotated[
         str | Sequence[str | int] | None,
         Option("Columns of head, relation and tail: names, or numbers from 1 on.", metavar="H,R,T", words=str | None),

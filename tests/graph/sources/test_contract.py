@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dkge_dist.graph.sources import files
-from dkge_dist.graph.sources.base import FORMATS, Rejects
+from dkge_dist.graph.sources import FORMATS, files
+from dkge_dist.graph.sources.base import Rejects
 from dkge_dist.graph.sources.detect import open_source
 from dkge_dist.types import Split
 from tests.graph.sources.reading import GOOD, as_csv, names, read, refusal, signed, triples, written

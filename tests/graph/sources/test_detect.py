@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import lzma
 import os
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pandas
@@ -12,7 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dkge_dist.graph.sources.base import FORMATS, Rejects, SourceError, SourceOptions
+from dkge_dist.graph.labels import Labels
+from dkge_dist.graph.sources import FORMATS, Format
+from dkge_dist.graph.sources.base import Rejects, Source, SourceError, SourceOptions, TripleBatch
 from dkge_dist.graph.sources.debian import DebianSource
 from dkge_dist.graph.sources.delimited import TsvSource
 from dkge_dist.graph.sources.detect import APT_LISTS, detect, open_given, open_source
@@ -510,3 +514,25 @@ class TestRejects:
         rejects = Rejects(limit=1)
         rejects.add(Path("f"), 1, "long", "y" * 500)
         assert rejects.lines == ["f:1\tlong\t'" + "y" * 200 + "…'"]
+
+
+class PairsSource(Source):
+    """A format of its own: lines of two words that are linked."""
+
+    format = "pairs"
+
+    def batches(self, rejects: Rejects) -> Iterator[TripleBatch]:
+        words = [line.split() for line in self.path.read_text().splitlines()]
+        head, tail = (Labels.from_strings(word) for word in zip(*words, strict=True))
+        yield TripleBatch(head, Labels.constant("linked", len(head)), tail)
+
+
+def test_a_new_format_is_a_reader_and_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "dkge_dist.graph.sources.pairs", sys.modules[__name__])
+    monkeypatch.setitem(FORMATS, "pairs", Format("pairs:PairsSource", (".pairs",)))
+    path = written(tmp_path / "graph.pairs", "a b\nb c\n")
+    for source in (open_given(path), open_given(path, "pairs"), open_given(f"{tmp_path}/*.pairs")):
+        assert (source.format, source.name) == ("pairs", "graph")
+        assert triples(source) == [("a", "linked", "b"), ("b", "linked", "c")]
+    with pytest.raises(UsageError, match="--columns is for tsv, csv, jsonl, parquet sources, this one is pairs"):
+        open_given(path, options=SourceOptions(columns=(1, 2, 3)))
