@@ -77,81 +77,75 @@ class _StanzaReader:
     def __init__(self, path: Path, rejects: Rejects) -> None:
         self.path = path
         self.rejects = rejects
+        self._begin_stanza()
+        self.triples: list[tuple[str, int, str]] = []
+
+    def _begin_stanza(self) -> None:
         self.first_line = 0
         """Of the stanza that is being read; 0 between two stanzas."""
-        self.field_lines: dict[str, int] = {}
-        self.values: dict[str, list[str]] = {}
+        self.fields: dict[str, tuple[int, list[str]]] = {}
+        """The line and the text of each field."""
         self.current: list[str] | None = None
         """Takes continuation lines: the lines of the current field, or a list that is ignored."""
-        self._forget_triples()
 
     def read(self, chunk: LineChunk) -> None:
         for number, line in chunk.numbered():
-            if line and not line.isspace():
-                if line[0] in " \t":
-                    self._continue_field(number, line)
-                else:
-                    self._begin_field(number, line)
-            elif number in chunk.emptied:
-                # The stanza goes on, but a field that cannot be read has no continuation.
-                self.first_line = self.first_line or number
-                self.current = []
-            else:
+            is_empty = not line or line.isspace()
+            if is_empty and number not in chunk.emptied:
                 self.end_stanza()
+                continue
+            continues = self.current is not None
+            self.first_line = self.first_line or number
+            if is_empty:
+                # The stanza goes on, but a field that cannot be read has no continuation.
+                self.current = []
+            elif line[0] not in " \t":
+                self.current = self._begin_field(number, line)
+            elif self.current is not None and continues:
+                self.current.append(line)
+            else:
+                self.current = []
+                self.rejects.add(self.path, number, "a continuation line, but no field to continue", line)
 
-    def _begin_field(self, number: int, line: str) -> None:
+    def _begin_field(self, number: int, line: str) -> list[str]:
+        """The lines of the field that begins with `line`."""
         name, colon, value = line.partition(":")
         field = name.lower()
-        if not self.first_line:
-            self.first_line = number
-        self.current = []
-        if colon and field in _READ_FIELDS:
-            if field in self.values:
-                reason = f"a second field {name!r} in the stanza that begins at line {self.first_line}"
-                self.rejects.add(self.path, number, reason, line)
-            else:
-                self.current.append(value)
-                self.values[field] = self.current
-                self.field_lines[field] = number
-        elif not colon or not _FIELD_NAME.fullmatch(name):
+        if not colon or not _FIELD_NAME.fullmatch(name):
             self.rejects.add(self.path, number, "neither a field nor the continuation of one", line)
-
-    def _continue_field(self, number: int, line: str) -> None:
-        if self.current is None:
-            self.first_line = number
-            self.current = []
-            self.rejects.add(self.path, number, "a continuation line, but no field to continue", line)
-        else:
-            self.current.append(line)
+        elif field in self.fields:
+            reason = f"a second field {name!r} in the stanza that begins at line {self.first_line}"
+            self.rejects.add(self.path, number, reason, line)
+        elif field in _READ_FIELDS:
+            self.fields[field] = (number, [value])
+            return self.fields[field][1]
+        return []
 
     def end_stanza(self) -> None:
         """Make triples of the fields read since the last stanza ended."""
         if not self.first_line:
             return
-        package = " ".join(self.values.pop("package", [])).strip()
+        line, text = self.fields.pop("package", (self.first_line, []))
+        package = " ".join(text).strip()
         if not package:
             self.rejects.add(self.path, self.first_line, "a stanza without Package")
         elif not _PACKAGE_NAME.fullmatch(package):
-            self.rejects.add(self.path, self.field_lines["package"], "not a package name", package)
+            self.rejects.add(self.path, line, "not a package name", package)
         else:
-            before = len(self.tails)
-            for field, lines in self.values.items():
-                targets = self._targets(field, " ".join(lines).strip())
-                self.tails += targets
-                self.relations += [_RELATION_NUMBER[field]] * len(targets)
-            self.packages.append(package)
-            self.triples_per_package.append(len(self.tails) - before)
-        self.first_line = 0
-        self.field_lines = {}
-        self.values = {}
-        self.current = None
+            for field, (line, lines) in self.fields.items():
+                targets = self._targets(field, " ".join(lines).strip(), line)
+                self.triples += [(package, _RELATION_NUMBER[field], target) for target in targets]
+        self._begin_stanza()
 
-    def _targets(self, field: str, value: str) -> list[str]:
+    def _targets(self, field: str, value: str, line: int) -> list[str]:
         """The entities that the value of `field` names."""
         if field in PACKAGE_FIELDS:
             targets: list[str] = _TARGET.findall(value)
             if len(targets) != value.count(",") + value.count("|") + 1:
-                self._check_items(field, value)
+                # A trailing comma is harmless, a version without a name is not.
+                for item in _SEPARATOR.split(value):
+                    if item.strip() and not _TARGET.match(item):
+                        self.rejects.add(self.path, line, f"no package name in {field!r}", item.strip())
             return targets
         if field == "tag":
             return ["tag:" + tag.strip() for tag in value.split(",") if not tag.isspace() and tag]
@@ -159,24 +153,10 @@ class _StanzaReader:
             value = value.partition("(")[0].rstrip()
         return [f"{field}:{value}"] if value else []
 
-    def _check_items(self, field: str, value: str) -> None:
-        """Fewer names than items: a trailing comma is harmless, a version without a name is not."""
-        for item in _SEPARATOR.split(value):
-            if item.strip() and not _TARGET.match(item):
-                self.rejects.add(self.path, self.field_lines[field], f"no package name in {field!r}", item.strip())
-
     def take_batch(self) -> Iterator[TripleBatch]:
         """The triples made since the last call, if there are any."""
-        if self.tails:
-            packages = Labels.from_arrow(pa.array(self.packages, pa.large_string()))
-            owners = np.repeat(np.arange(len(packages), dtype=OFFSET), self.triples_per_package)
-            relations = Labels.from_strings(RELATIONS).take(np.array(self.relations, OFFSET))
-            tails = Labels.from_arrow(pa.array(self.tails, pa.large_string()))
-            self._forget_triples()
-            yield TripleBatch(packages.take(owners), relations, tails)
-
-    def _forget_triples(self) -> None:
-        self.packages: list[str] = []
-        self.triples_per_package: list[int] = []
-        self.relations: list[int] = []
-        self.tails: list[str] = []
+        if self.triples:
+            packages, relations, targets = zip(*self.triples, strict=True)
+            self.triples = []
+            head, tail = (Labels.from_arrow(pa.array(labels, pa.large_string())) for labels in (packages, targets))
+            yield TripleBatch(head, Labels.from_strings(RELATIONS).take(np.array(relations, OFFSET)), tail)

@@ -73,13 +73,18 @@ class ImdbSource(Source):
 
 
 class _Keys:
-    """All titles, or all people, by the slot of their key: known or not, kept or not, and the name."""
+    """All titles, or all people, by the slot of their key: known or not, kept or not, and the name if `named`.
+
+    Slots index a dense list of names, because only about one possible key in four is in use.
+    """
 
     def __init__(self, noun: str, prefix: str, named: bool) -> None:
-        self.noun = noun
-        self.prefix = prefix
+        self.noun, self.prefix, self.named = noun, prefix, named
         self.state = np.zeros(0, np.uint8)
-        self.names = _Names() if named else None
+        self.count = 0
+        self.number_of_slot = np.zeros(0, np.int32)
+        self.offsets = np.zeros(1, OFFSET)
+        self.data = np.zeros(0, np.uint8)
 
     def column(self, keys: Labels) -> _KeyColumn:
         """`keys` with their slots."""
@@ -87,18 +92,22 @@ class _Keys:
 
     def add(self, slots: Array, state: Array | int, names: Labels) -> None:
         """Add keys; the last line about a key counts."""
-        if slots.shape[0]:
-            self.state = _grown(self.state, int(slots.max()) + 1, MAX_KEY_SLOTS)
-            self.state[slots] = state
-            if self.names is not None:
-                self.names.add(slots, names)
-
-    def states(self, slots: Array) -> Array:
-        """UNKNOWN, LEFT_OUT or KEPT for each slot."""
-        states = np.full(slots.shape[0], UNKNOWN, np.uint8)
-        inside = slots < self.state.shape[0]
-        states[inside] = self.state[slots[inside]]
-        return states
+        if not slots.shape[0]:
+            return
+        slot_count = int(slots.max()) + 1
+        self.state = _grown(self.state, slot_count, MAX_KEY_SLOTS)
+        self.state[slots] = state
+        if self.named:
+            count = self.count + len(names)
+            self.number_of_slot = _grown(self.number_of_slot, slot_count, MAX_KEY_SLOTS)
+            self.number_of_slot[slots] = np.arange(self.count, count, dtype=np.int32)
+            self.offsets = _grown(self.offsets, count + 1)
+            first = int(self.offsets[self.count])
+            self.offsets[self.count + 1 : count + 1] = first + np.cumsum(names.stop - names.start)
+            # Labels returned before refer to the old array, which is never changed.
+            self.data = _grown(self.data, int(self.offsets[count]))
+            copy_fields(names.data, names.start, names.stop, self.data[first:])
+            self.count = count
 
 
 class _KeyColumn(NamedTuple):
@@ -112,37 +121,18 @@ class _KeyColumn(NamedTuple):
         return _KeyColumn(self.known, self.keys.take(where), self.slots[where])
 
     def states(self) -> Array:
-        return self.known.states(self.slots)
+        """UNKNOWN, LEFT_OUT or KEPT for each key."""
+        inside = self.slots < self.known.state.shape[0]
+        states = np.full(self.slots.shape[0], UNKNOWN, np.uint8)
+        states[inside] = self.known.state[self.slots[inside]]
+        return states
 
     def labels(self) -> Labels:
         """The labels of the keys, all of them added before."""
-        return self.keys if self.known.names is None else self.known.names.labels(self.slots)
-
-
-class _Names:
-    """Names by slot. Slots index a dense list, because only about one possible key in four is in use."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.number_of_slot = np.zeros(0, np.int32)
-        self.offsets = np.zeros(1, OFFSET)
-        self.data = np.zeros(0, np.uint8)
-
-    def add(self, slots: Array, names: Labels) -> None:
-        count = self.count + len(names)
-        self.number_of_slot = _grown(self.number_of_slot, int(slots.max()) + 1, MAX_KEY_SLOTS)
-        self.number_of_slot[slots] = np.arange(self.count, count, dtype=np.int32)
-        self.offsets = _grown(self.offsets, count + 1)
-        first = int(self.offsets[self.count])
-        self.offsets[self.count + 1 : count + 1] = first + np.cumsum(names.stop - names.start)
-        # Labels returned before refer to the old array, which is never changed.
-        self.data = _grown(self.data, int(self.offsets[count]))
-        copy_fields(names.data, names.start, names.stop, self.data[first:])
-        self.count = count
-
-    def labels(self, slots: Array) -> Labels:
-        numbers = self.number_of_slot[slots]
-        return Labels(self.data, self.offsets[numbers], self.offsets[numbers + 1])
+        if not self.known.named:
+            return self.keys
+        numbers = self.known.number_of_slot[self.slots]
+        return Labels(self.known.data, self.known.offsets[numbers], self.known.offsets[numbers + 1])
 
 
 def _grown(array: Array, size: int, limit: int | None = None) -> Array:
@@ -198,9 +188,7 @@ class _Reading:
     def read_principals(self) -> Iterator[TripleBatch]:
         for rows in self._rows("title.principals", ["tconst", "nconst", "category"]):
             no_category = _is_missing(rows.columns["category"])
-            self._reject(rows, no_category, "category", "no category")
-            if no_category.any():
-                rows = rows.take(~no_category)
+            rows = self._without(rows, no_category, "category", "no category")
             rows, (titles, people) = self._well_formed(rows, {"tconst": self.titles, "nconst": self.people})
             yield from self._triples(titles, rows.columns["category"], people)
 
@@ -235,20 +223,18 @@ class _Reading:
 
     def _well_formed(self, rows: _Rows, keys: dict[str, _Keys]) -> tuple[_Rows, list[_KeyColumn]]:
         """The rows whose keys look like keys, and these columns; the other rows go to the rejects."""
-        columns = [known.column(rows.columns[name]) for name, known in keys.items()]
-        good = np.ones(len(rows.lines), np.bool_)
-        for name, column in zip(keys, columns, strict=True):
-            malformed = good & (column.slots < 0)
-            self._reject(rows, malformed, name, f"{name} is no key like {column.known.prefix}0000001")
-            good &= ~malformed
-        if good.all():
-            return rows, columns
-        return rows.take(good), [column.take(good) for column in columns]
+        for name, known in keys.items():
+            malformed = known.column(rows.columns[name]).slots < 0
+            rows = self._without(rows, malformed, name, f"{name} is no key like {known.prefix}0000001")
+        return rows, [known.column(rows.columns[name]) for name, known in keys.items()]
 
-    def _reject(self, rows: _Rows, bad: Array, column: str, reason: str) -> None:
-        """Send the bad rows to the rejects, with what they have in `column`."""
+    def _without(self, rows: _Rows, bad: Array, column: str, reason: str) -> _Rows:
+        """The other rows; the bad ones go to the rejects, with what they have in `column`."""
+        if not bad.any():
+            return rows
         for i in np.flatnonzero(bad).tolist():
             self.rejects.add(rows.path, int(rows.lines[i]), reason, rows.columns[column][i])
+        return rows.take(~bad)
 
     def _list_items(self, rows: _Rows, column: str, known: _Keys) -> tuple[_KeyColumn, Array]:
         """The keys of a column of comma lists, and the row that each is from.
@@ -263,7 +249,7 @@ class _Reading:
         if malformed.any():
             bad_row = np.zeros(len(lists), np.bool_)
             bad_row[owner[malformed]] = True
-            self._reject(rows, bad_row, column, f"{column} is no list of keys like {known.prefix}0000001")
+            self._without(rows, bad_row, column, f"{column} is no list of keys like {known.prefix}0000001")
             good = ~bad_row[owner]
             items, owner = items.take(good), owner[good]
         return items, owner
@@ -274,7 +260,7 @@ class _Reading:
         no_year = _is_missing(year)
         number = decimals(year.data, year.start, year.stop)
         malformed = (number < 0) & ~no_year
-        self._reject(rows, malformed, "startYear", "startYear is no year")
+        self._without(rows, malformed, "startYear", "startYear is no year")
         recent = number > released_after
         self._count("titles without a year left out", no_year)
         self._count("titles released too early left out", ~(recent | no_year | malformed))
@@ -313,15 +299,12 @@ class _Reading:
         self._count("triples of titles left out", known & ~kept)
         if kept.any():
             head, tail = head.take(kept), tail.take(kept)
-            if isinstance(relation, Labels):
-                relations = relation.take(kept)
-            else:
-                relations = Labels.constant(relation, len(head.keys))
-            yield TripleBatch(head.labels(), relations, tail.labels())
+            if isinstance(relation, str):
+                relation = Labels.constant(relation, len(kept))
+            yield TripleBatch(head.labels(), relation.take(kept), tail.labels())
 
     def _count(self, what: str, where: Array) -> None:
-        count = int(np.count_nonzero(where))
-        if count:
+        if count := int(np.count_nonzero(where)):
             self.source.counts[what] += count
 
 
@@ -333,6 +316,4 @@ def _header(path: Path) -> list[str]:
 
 def _is_missing(fields: Labels) -> Array:
     """Which fields are null or empty."""
-    null = equal_to(fields.data, fields.start, fields.stop, NULL)
-    null |= fields.start == fields.stop
-    return null
+    return equal_to(fields.data, fields.start, fields.stop, NULL) | (fields.start == fields.stop)
