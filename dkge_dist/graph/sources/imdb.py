@@ -316,4 +316,4 @@ def _header(path: Path) -> list[str]:
 
 def _is_missing(fields: Labels) -> Array:
     """Which fields are null or empty."""
-    return equal_to(fields.data, fields.start, fields.stop, NULL) | (fields.start == fields.stop)
+    return np.asarray(equal_to(fields.data, fields.start, fields.stop, NULL) | (fields.start == fields.stop))
