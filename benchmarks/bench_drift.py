@@ -23,8 +23,8 @@ from benchmarks.movies import movies
 from benchmarks.nights import WAYS, fidelity, fidelity_figures, held_out_ranks, interval, mrr
 from benchmarks.report import RESULTS, options, publish
 from dkge_dist.ask.model import open_model
-from dkge_dist.evaluation.fidelity import measure_groups
 from dkge_dist.kernels.triples import contains
+from dkge_dist.measure.fidelity import measure_groups
 from dkge_dist.store.store import Store
 from dkge_dist.surfaces import api
 from dkge_dist.types import Array, Split, Triples

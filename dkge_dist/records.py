@@ -497,6 +497,19 @@ class NightlyRecord(CommandRecord):
     report_problem: str | None = None
 
 
+class ChangedAnswers(Record):
+    """Questions whose best answers differ between two models. `notice`: why none were asked."""
+
+    from_snapshot: str | None = None
+    to_snapshot: str | None = None
+    models: list[int] = Field(default_factory=list)
+    questions: int = 0
+    asked: int = 0
+    differ: int = 0
+    examples: list[dict[str, Any]] = Field(default_factory=list)
+    notice: str | None = None
+
+
 class VersionRecord(Record):
     """A version in `dkge log`: what is common to all kinds, then the figures of its kind."""
 

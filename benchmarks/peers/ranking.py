@@ -11,10 +11,10 @@ import numpy as np
 
 from benchmarks.peers.protocol import Graph, Peer
 from dkge_dist.ask.ranks import PROTOCOLS, Protocol, Ranks, filter_known, known_triples, metrics
-from dkge_dist.evaluation.fidelity import NightTriples, Replaced
 from dkge_dist.kernels.csr import incoming, outgoing
 from dkge_dist.kernels.ranks import FilteredCandidates
 from dkge_dist.kernels.triples import contains
+from dkge_dist.measure.fidelity import NightTriples, Replaced
 from dkge_dist.types import Array, Triples
 
 SCORES_AT_ONCE = 16_000_000

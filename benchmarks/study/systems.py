@@ -20,8 +20,8 @@ from benchmarks.peers.pykeen_models import GRIDS, PykeenPeer
 from benchmarks.peers.ranking import measure_fidelity, measure_held_out, validation_hits
 from benchmarks.study.graphs import DataSet
 from dkge_dist.ask.model import open_model
-from dkge_dist.evaluation.fidelity import NightTriples, night_triples
 from dkge_dist.graph.topology import Topology
+from dkge_dist.measure.fidelity import NightTriples, night_triples
 from dkge_dist.measure.link_prediction import EvaluateOptions, evaluate_triples
 from dkge_dist.store.store import Store
 from dkge_dist.surfaces import api

@@ -12,14 +12,13 @@ from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.training_graph import find_affected
 from dkge_dist.jobs.graphs import training_graph
-from dkge_dist.jobs.report import Report, seconds_since
 from dkge_dist.kernels.jit import set_threads
 from dkge_dist.kernels.sets import distinct
 from dkge_dist.runtime import Runtime
 from dkge_dist.settings import Settings
 from dkge_dist.store.manifest import SnapshotManifest
 from dkge_dist.store.store import Store
-from dkge_dist.types import Array, Triples, UsageError
+from dkge_dist.types import Array, Report, Triples, UsageError, seconds_since
 
 Names = tuple[Dictionary, Dictionary]
 
@@ -52,7 +51,7 @@ def diff(
         report["relation_names"] = _display_names(names[1], shown.relation)
     if runtime is not None:
         # Numba and the kernels of questions, which no other diff needs.
-        from dkge_dist.jobs.changed_answers import End, changed_answers
+        from dkge_dist.measure.changed_answers import End, changed_answers
 
         report["answers"] = changed_answers(store, runtime, (End(old, first), End(new, last)), change, examples)
     if out is not None:

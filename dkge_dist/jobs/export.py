@@ -25,12 +25,11 @@ import safetensors.numpy
 
 from dkge_dist.ask.model import Model, open_model
 from dkge_dist.graph.dictionary import Dictionary
-from dkge_dist.jobs.report import Report, seconds_since
 from dkge_dist.kernels.sets import distinct
 from dkge_dist.store.manifest import ModelManifest, TableEntry
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import VALUE, StoredTable, block_rows, differing, may_differ
-from dkge_dist.types import Array, DkgeError, Field, UsageError
+from dkge_dist.types import Array, DkgeError, Field, Report, UsageError, seconds_since
 
 Format = Literal["parquet", "npy", "safetensors", "zarr"]
 RUN_ROWS = 16_384

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 from dkge_dist.graph.sources.base import Source
-from dkge_dist.jobs.report import ProgressCallback, seconds_since
 from dkge_dist.records import IngestRecord, MisspellingRecord, Misspellings
 from dkge_dist.store.ingest import Ingested, IngestOptions
 from dkge_dist.store.ingest import ingest as ingest_source
 from dkge_dist.store.store import Store
+from dkge_dist.types import ProgressCallback, seconds_since
 
 SHOWN = 5
 

@@ -6,13 +6,13 @@ import time
 from typing import Any
 
 from dkge_dist.ask.results import Log
-from dkge_dist.jobs.report import ProgressCallback, Report, seconds_since
 from dkge_dist.records import VersionRecord
 from dkge_dist.store.check import check as check_store
 from dkge_dist.store.history import clear, set_alias
 from dkge_dist.store.history import rollback as roll_back
 from dkge_dist.store.manifest import Manifest, ModelManifest, NamesManifest, RollbackManifest, SnapshotManifest
 from dkge_dist.store.store import Store
+from dkge_dist.types import ProgressCallback, Report, seconds_since
 
 
 def log(store: Store) -> Log:

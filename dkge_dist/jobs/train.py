@@ -24,14 +24,13 @@ from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.training_graph import TrainingGraph
-from dkge_dist.jobs.fidelity import sampled_fidelity
 from dkge_dist.jobs.graphs import training_graph
-from dkge_dist.jobs.report import seconds_since
-from dkge_dist.jobs.takeover import Incumbent, compare
-from dkge_dist.jobs.validation import measure_validation
 from dkge_dist.learn.batches import EvidenceOffsets
 from dkge_dist.learn.checkpoints import Checkpoints
 from dkge_dist.learn.worker import TrainJob, TrainResult, random_start, train_spec
+from dkge_dist.measure.drift import Incumbent, compare
+from dkge_dist.measure.fidelity import sampled_fidelity
+from dkge_dist.measure.validation import measure_validation
 from dkge_dist.records import Fidelity, TrainingRecord
 from dkge_dist.runtime import Monitor, Runtime
 from dkge_dist.settings import OF_THE_MACHINE, Settings
@@ -42,7 +41,7 @@ from dkge_dist.store.tables import block_rows
 from dkge_dist.tables.checkpoint import CheckpointFolder
 from dkge_dist.tables.initializer import StoredTables, TableStart
 from dkge_dist.tables.table import Tables
-from dkge_dist.types import Array, DkgeError, UsageError
+from dkge_dist.types import Array, DkgeError, UsageError, seconds_since
 
 VOLATILE = {"threads", "device", *OF_THE_MACHINE}
 """Settings that change how fast a training is, not what it learns: it may be resumed with others."""

@@ -13,8 +13,6 @@ import torch
 
 from dkge_dist.ask.calibration import kept_calibration
 from dkge_dist.ask.model import Model, joint_embedding
-from dkge_dist.evaluation.fidelity import forgotten
-from dkge_dist.evaluation.validation import Validation
 from dkge_dist.evidence.counts import PathShares
 from dkge_dist.evidence.fitting import EvidenceFitting, sampled, validation_half
 from dkge_dist.evidence.questions import Distances
@@ -24,11 +22,7 @@ from dkge_dist.evidence.walks import GraphEvidence, WalkLimits
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.training_graph import find_affected
-from dkge_dist.jobs.drift import baseline_after, find_drift, load_ranked
-from dkge_dist.jobs.fidelity import sampled_fidelity
 from dkge_dist.jobs.graphs import training_graph
-from dkge_dist.jobs.report import FINE, seconds_since
-from dkge_dist.jobs.validation import measure_validation
 from dkge_dist.kernels.sets import distinct
 from dkge_dist.learn.batches import BatchMaker, NegativeSampling
 from dkge_dist.learn.contexts import EntityContexts, RelationContexts
@@ -37,6 +31,9 @@ from dkge_dist.learn.machine import use_machine
 from dkge_dist.learn.plan import RelationIndex, UpdatePlan, plan_update
 from dkge_dist.learn.step import Loss
 from dkge_dist.learn.updater import Updater, UpdateResult
+from dkge_dist.measure.drift import baseline_after, find_drift, load_ranked
+from dkge_dist.measure.fidelity import forgotten, sampled_fidelity
+from dkge_dist.measure.validation import Validation, measure_validation
 from dkge_dist.model.dkge import Dkge
 from dkge_dist.records import Fidelity, NightRecord, UpdatePlanRecord
 from dkge_dist.runtime import LocalCommunicator, Monitor, Runtime
@@ -53,8 +50,10 @@ from dkge_dist.store.models import (
 )
 from dkge_dist.store.store import Store
 from dkge_dist.tables.table import Tables
-from dkge_dist.types import Array, DkgeError, Split, Triples
+from dkge_dist.types import Array, DkgeError, Split, Triples, seconds_since
 
+FINE = 6
+"""Digits of seconds that follow the change alone: in a small night they are milliseconds."""
 ONLINE_VALIDATION = 3
 """Stream of hashes of the validation sample while an update learns: another one than it is measured on."""
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 from safetensors import SafetensorError
 
-from dkge_dist.evaluation.validation import Validation
 from dkge_dist.learn.batches import BatchMaker
 from dkge_dist.learn.checkpoints import Checkpoints, Line
 from dkge_dist.learn.contexts import ObjectBatch
@@ -22,6 +21,7 @@ from dkge_dist.learn.learner import Learner, Rates
 from dkge_dist.learn.prefetch import Prefetcher, PreparedBatch, ShuffledOrder
 from dkge_dist.learn.progress import DivergedError, StoppedError, TrainProgress
 from dkge_dist.learn.step import NotFiniteError
+from dkge_dist.measure.validation import Validation
 from dkge_dist.runtime import Communicator
 from dkge_dist.settings import TrainSettings
 from dkge_dist.store.storage import MissingError

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from dkge_dist.evaluation.validation import Validation
 from dkge_dist.learn.batches import BatchMaker
 from dkge_dist.learn.early_stopping import EarlyStopping, Metrics
 from dkge_dist.learn.frozen import OnlineBatch, OnlineObjects
@@ -19,6 +18,7 @@ from dkge_dist.learn.order import ChangedOrder
 from dkge_dist.learn.plan import UpdatePlan
 from dkge_dist.learn.prefetch import BatchOrder, Prefetcher, ShuffledOrder
 from dkge_dist.learn.step import Loss, NotFiniteError, Step
+from dkge_dist.measure.validation import Validation
 from dkge_dist.runtime import Communicator
 from dkge_dist.settings import OnlineSettings
 from dkge_dist.tables.initializer import initial_rows, mean_start

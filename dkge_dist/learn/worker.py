@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 
-from dkge_dist.evaluation.validation import Validation
 from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.jit import threads
 from dkge_dist.learn.batches import BatchMaker, EvidenceOffsets, NegativeSampling
@@ -19,6 +18,7 @@ from dkge_dist.learn.machine import use_machine
 from dkge_dist.learn.progress import TrainProgress
 from dkge_dist.learn.step import Loss
 from dkge_dist.learn.trainer import Trainer
+from dkge_dist.measure.validation import Validation
 from dkge_dist.model.dkge import Dkge
 from dkge_dist.model.products import by_bfloat16
 from dkge_dist.runtime import Communicator, WorkerSpec

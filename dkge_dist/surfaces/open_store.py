@@ -8,9 +8,9 @@ from types import TracebackType
 from dkge_dist.ask.model import Asked, Model, newer_snapshot, open_model
 from dkge_dist.ask.results import Log
 from dkge_dist.jobs.maintenance import log
-from dkge_dist.jobs.nightly_summary import NIGHTS, nightly_summary
 from dkge_dist.runtime import LocalRuntime
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces.nightly_summary import NIGHTS, nightly_summary
 from dkge_dist.surfaces.pages.figures import NightlySummary
 from dkge_dist.types import DkgeError
 

@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 
 import dkge_dist
-from dkge_dist.jobs.announce import Announcer, HookError, run_hook
-from dkge_dist.jobs.event_log import EventLog
 from dkge_dist.records import NightRecord
 from dkge_dist.settings import Settings, load_settings, settings_of_model
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces.events import Announcer, EventLog, HookError, run_hook
 from tests.jobs.building import ADDED, write_night
 
 MESSAGE = {"version": 4, "snapshot": "night", "headline": "night: +1 −0"}

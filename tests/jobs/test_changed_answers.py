@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import dkge_dist
-from dkge_dist.jobs import changed_answers as job
+from dkge_dist.measure import changed_answers as job
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
 from tests.graphs import everything

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import dkge_dist
-from dkge_dist.evaluation.comparison import RankedTriples
-from dkge_dist.jobs.drift import (
+from dkge_dist.measure.comparison import RankedTriples
+from dkge_dist.measure.drift import (
     added_mrr,
     baseline_after,
     decide,

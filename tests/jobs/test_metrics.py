@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from dkge_dist.jobs.metrics import Family, exposition, version_families, write_metrics
 from dkge_dist.store.store import Store
+from dkge_dist.surfaces.metrics import Family, exposition, version_families, write_metrics
 from dkge_dist.types import DkgeError
 
 ODD = 'a "quoted" \\ name\nof two lines, {with} = signs'

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import dkge_dist
-from dkge_dist.jobs import nightly as job
-from dkge_dist.jobs.nightly import bare
+from dkge_dist import night as job
+from dkge_dist.night import bare
 from dkge_dist.store.store import Store
 from dkge_dist.types import DkgeError, UsageError
 from tests.graphs import assert_sound, listing

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 import dkge_dist
-from dkge_dist.jobs import nightly_summary as job
 from dkge_dist.store.manifest import tables_of
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
 from dkge_dist.surfaces import api
+from dkge_dist.surfaces import nightly_summary as job
 from dkge_dist.surfaces.open_store import OpenStore
 from dkge_dist.surfaces.pages.report import render_page
 from dkge_dist.types import DkgeError, Field, UsageError

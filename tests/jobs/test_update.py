@@ -12,7 +12,6 @@ import pytest
 import dkge_dist
 from dkge_dist.ask.model import open_model
 from dkge_dist.ask.ranks import metrics, rank
-from dkge_dist.evaluation.validation import Validation
 from dkge_dist.evidence.fit import fitting_half
 from dkge_dist.evidence.fitting import EvidenceFitting
 from dkge_dist.evidence.questions import Questions
@@ -20,6 +19,7 @@ from dkge_dist.evidence.scores import FARTHEST_SHARE, LEARNT_SHARE, Evidence
 from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.graph.labels import Labels
 from dkge_dist.jobs.graphs import training_graph
+from dkge_dist.measure.validation import Validation
 from dkge_dist.records import Quality
 from dkge_dist.settings import settings_of_model
 from dkge_dist.store.models import load_arrays, publish_model

@@ -13,13 +13,12 @@ import numpy as np
 import pytest
 
 import dkge_dist
-from dkge_dist.jobs.report import Report
 from dkge_dist.learn.batches import BatchMaker
 from dkge_dist.learn.prefetch import PreparedBatch
 from dkge_dist.learn.step import Step
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import load_delta
-from dkge_dist.types import Split
+from dkge_dist.types import Report, Split
 from tests import reference
 from tests.graphs import Labelled, write_changes, write_tsv
 from tests.models import vectors_of

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from dkge_dist.evaluation.fidelity import forgotten
-from dkge_dist.evaluation.validation import Validation
 from dkge_dist.graph.diff import Change, Diff
 from dkge_dist.graph.training_graph import AffectedBy, TrainingGraph, find_affected
 from dkge_dist.kernels.contexts import Sampling
@@ -22,6 +20,8 @@ from dkge_dist.learn.frozen import OnlineObjects
 from dkge_dist.learn.plan import RelationIndex, UpdatePlan, plan_update
 from dkge_dist.learn.step import Loss
 from dkge_dist.learn.updater import Updater
+from dkge_dist.measure.fidelity import forgotten
+from dkge_dist.measure.validation import Validation
 from dkge_dist.model.dkge import Dkge
 from dkge_dist.runtime import LocalCommunicator, Monitor
 from dkge_dist.settings import load_settings

@@ -14,7 +14,6 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from dkge_dist.evaluation.validation import Validation
 from dkge_dist.learn.batches import Batch, BatchMaker
 from dkge_dist.learn.checkpoints import Checkpoints
 from dkge_dist.learn.contexts import ObjectBatch
@@ -22,6 +21,7 @@ from dkge_dist.learn.learner import Rates
 from dkge_dist.learn.prefetch import PreparedBatch
 from dkge_dist.learn.progress import DivergedError, StoppedError, TrainProgress
 from dkge_dist.learn.trainer import Trainer
+from dkge_dist.measure.validation import Validation
 from dkge_dist.tables.table import LocalTable
 from dkge_dist.types import Array, DkgeError, Field
 from tests.graphs import Labelled, dense, movies

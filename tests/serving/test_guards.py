@@ -16,7 +16,6 @@ from urllib.parse import quote
 
 import pytest
 
-from dkge_dist.jobs.metrics import exposition
 from dkge_dist.surfaces.http.guards import (
     CLIENTS,
     Guard,
@@ -30,6 +29,7 @@ from dkge_dist.surfaces.http.guards import (
 )
 from dkge_dist.surfaces.http.options import ServeOptions
 from dkge_dist.surfaces.http.request_metrics import RequestMetrics
+from dkge_dist.surfaces.metrics import exposition
 from dkge_dist.types import UsageError
 from tests.cli.running import dkge
 from tests.serving.running import Reply, Server

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from dkge_dist.ask.model import open_model
-from dkge_dist.jobs.drift import decide
 from dkge_dist.kernels.jit import set_threads, threads
+from dkge_dist.measure.drift import decide
 from dkge_dist.records import NightRecord, TrainingRecord
 from dkge_dist.settings import OnlineSettings
 from dkge_dist.store.history import clear, trained_by_nights

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dkge_dist.evaluation.fidelity import Replaced, night_triples
 from dkge_dist.graph.diff import Change, Diff
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.sets import among, distinct
+from dkge_dist.measure.fidelity import Replaced, night_triples
 from dkge_dist.synthetic import PERSON, RELATIONS, EvolvingGraph, Night, SynthSpec
 from dkge_dist.synthetic.casting import draw_base, unpack
 from dkge_dist.synthetic.evolving import ABSENCE

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from dkge_dist.jobs.report import ProgressCallback
+    from dkge_dist.types import ProgressCallback
 
 UNLIMITED = 1 << 30
 """Columns of a console that never wraps or cuts a cell: a pipe has no width, and a terminal wraps long lines itself."""
@@ -84,7 +84,7 @@ def progress_bar(title: str, quiet: bool = False) -> Iterator[ProgressCallback |
     if not sys.stderr.isatty():
         yield ProgressLines(title)
         return
-    from dkge_dist.jobs.report import shown
+    from dkge_dist.surfaces.progress import shown
 
     with shown(True, title) as callback:
         yield callback

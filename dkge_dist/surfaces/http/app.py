@@ -17,8 +17,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from dkge_dist import __version__
-from dkge_dist.jobs.event_log import EventLog
-from dkge_dist.jobs.metrics import Family, exposition, version_families
+from dkge_dist.surfaces.events import EventLog
 from dkge_dist.surfaces.http import schemas
 from dkge_dist.surfaces.http.api_page import api_page
 from dkge_dist.surfaces.http.guards import App, Guard, GuardOptions, Receive, Scope, Send, error_body
@@ -27,6 +26,7 @@ from dkge_dist.surfaces.http.request_log import RequestLog
 from dkge_dist.surfaces.http.request_metrics import RequestMetrics
 from dkge_dist.surfaces.http.service import NotFoundError, Service, chosen_version
 from dkge_dist.surfaces.http.versions import NotReadyError
+from dkge_dist.surfaces.metrics import Family, exposition, version_families
 from dkge_dist.types import DkgeError, UsageError
 
 LOG = logging.getLogger("dkge.serve")

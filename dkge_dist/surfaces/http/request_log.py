@@ -6,7 +6,7 @@ import secrets
 from collections.abc import MutableMapping
 from typing import Any
 
-from dkge_dist.jobs.event_log import EventLog
+from dkge_dist.surfaces.events import EventLog
 
 
 class RequestLog:

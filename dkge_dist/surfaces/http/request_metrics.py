@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dkge_dist.jobs.metrics import Family
+from dkge_dist.surfaces.metrics import Family
 from dkge_dist.types import Array
 
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)

@@ -14,7 +14,6 @@ from typing import Any
 
 import uvicorn
 
-from dkge_dist.jobs.report import Report
 from dkge_dist.store.store import Store
 from dkge_dist.surfaces.http.app import create_app
 from dkge_dist.surfaces.http.guards import App
@@ -23,7 +22,7 @@ from dkge_dist.surfaces.http.options import ServeOptions
 from dkge_dist.surfaces.http.request_metrics import metrics_bytes
 from dkge_dist.surfaces.http.service import Limits, Service
 from dkge_dist.surfaces.http.versions import Versions
-from dkge_dist.types import DkgeError, UsageError
+from dkge_dist.types import DkgeError, Report, UsageError
 
 OPTIONS = "DKGE_SERVE_OPTIONS"
 COUNTS = "DKGE_SERVE_COUNTS"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dkge_dist.surfaces.pages.figures import ChangedAnswers
+from dkge_dist.records import ChangedAnswers
 from dkge_dist.surfaces.pages.formats import format_count
 from dkge_dist.surfaces.pages.markup import Child, Markup, element, joined
 

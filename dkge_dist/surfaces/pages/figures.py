@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pydantic import SerializeAsAny
 
-from pydantic import Field, SerializeAsAny
-
-from dkge_dist.records import Fidelity, ModelRecord, NightRecord, Record, VersionRecord
+from dkge_dist.records import ChangedAnswers, Fidelity, ModelRecord, NightRecord, Record, VersionRecord
 
 
 class ModelSummary(Record):
@@ -95,19 +93,6 @@ class StorageSummary(Record):
     parts: int
     bytes: int
     gc: list[GcEstimate]
-    notice: str | None = None
-
-
-class ChangedAnswers(Record):
-    """Questions whose best answers differ between two models. `notice`: why none were asked."""
-
-    from_snapshot: str | None = None
-    to_snapshot: str | None = None
-    models: list[int] = Field(default_factory=list)
-    questions: int = 0
-    asked: int = 0
-    differ: int = 0
-    examples: list[dict[str, Any]] = Field(default_factory=list)
     notice: str | None = None
 
 

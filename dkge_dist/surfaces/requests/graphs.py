@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -17,7 +18,7 @@ from dkge_dist.surfaces.requests.fields import (
     argument,
     as_path,
 )
-from dkge_dist.types import PathLike, Report
+from dkge_dist.types import PathLike, Report, UsageError, seconds_since
 
 if TYPE_CHECKING:
     from dkge_dist.records import IngestRecord
@@ -44,12 +45,19 @@ class Synth(Request[Report]):
 
     def run(self) -> Report:
         """Write the graph."""
-        from dkge_dist.jobs import synth as job
-        from dkge_dist.jobs.report import shown
+        from dkge_dist.surfaces.progress import shown
+        from dkge_dist.synthetic import PRESETS, write_synth
 
-        sizes = (self.entities, self.triples, self.nights, self.seed)
-        with shown(self.progress, "synth") as callback:
-            return job.synth(Path(self.out), self.preset, sizes, self.full, callback)
+        if self.preset not in PRESETS:
+            raise UsageError(f"no preset {self.preset!r}: one of {', '.join(PRESETS)}")
+        began = time.monotonic()
+        try:
+            with shown(self.progress, "synth") as callback:
+                spec = PRESETS[self.preset].resized(self.entities, self.triples, self.nights, self.seed)
+                report = write_synth(spec, Path(self.out), self.full, callback)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        return {**report, "seconds": seconds_since(began)}
 
 
 @dataclass(frozen=True)
@@ -73,8 +81,8 @@ class Ingest(FromSource, OnStore, Request["IngestRecord"]):
         """Read it."""
         from dkge_dist.graph.sources.detect import open_given
         from dkge_dist.jobs import ingest as job
-        from dkge_dist.jobs.report import shown
         from dkge_dist.store.store import Store
+        from dkge_dist.surfaces.progress import shown
 
         options = self.source_options(self.released_after, self.key, self.literals)
         reader = open_given(self.source, self.format, options, self.nodelist, self.relation)

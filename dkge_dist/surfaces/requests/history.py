@@ -43,8 +43,8 @@ class NightReport(OnStore, Request["NightlySummary"]):
 
     def run(self) -> NightlySummary:
         """Collect the figures, and write the page."""
-        from dkge_dist.jobs import nightly_summary as job
         from dkge_dist.jobs.runtimes import ClusterOptions, choose_runtime
+        from dkge_dist.surfaces import nightly_summary as job
 
         if self.nights < 1:
             raise UsageError(f"--nights {self.nights}: at least one is shown")
@@ -67,7 +67,7 @@ class Check(OnStore, Request[Report]):
     def run(self) -> Report:
         """Read all of it."""
         from dkge_dist.jobs import maintenance as job
-        from dkge_dist.jobs.report import shown
+        from dkge_dist.surfaces.progress import shown
 
         with shown(self.progress, "check") as callback:
             return job.check(self.open_store(), callback)
@@ -118,7 +118,7 @@ class Collect(OnStore, Request[Report]):
     def run(self) -> Report:
         """Clear them."""
         from dkge_dist.jobs import maintenance as job
-        from dkge_dist.jobs.report import shown
+        from dkge_dist.surfaces.progress import shown
 
         if self.keep < 1:
             raise UsageError(f"--keep {self.keep}: at least one version is kept")

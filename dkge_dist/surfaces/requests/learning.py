@@ -43,11 +43,10 @@ class Train(OnWorkers, Learning, OnStore, Request["TrainingRecord"]):
     def run(self) -> TrainingRecord:
         """Train and publish."""
         from dkge_dist.jobs import train as job
-        from dkge_dist.jobs.announce import Announcer
-        from dkge_dist.jobs.event_log import LoggingMonitor, event_log
-        from dkge_dist.jobs.nightly import headline_of_training
-        from dkge_dist.jobs.report import shown
+        from dkge_dist.night import headline_of_training
         from dkge_dist.settings import load_settings, settings_of_model
+        from dkge_dist.surfaces.events import Announcer, LoggingMonitor, event_log
+        from dkge_dist.surfaces.progress import shown
 
         runtime, store, start = self.runtime(), self.open_store(), None
         if self.refresh:
@@ -83,11 +82,10 @@ class Update(OnShards, Learning, OnStore, Request["UpdatePlanRecord"]):
     def run(self) -> UpdatePlanRecord:
         """Learn and publish, or only plan it."""
         from dkge_dist.jobs import update as job
-        from dkge_dist.jobs.announce import Announcer
-        from dkge_dist.jobs.event_log import LoggingMonitor, event_log
-        from dkge_dist.jobs.nightly import headline
-        from dkge_dist.jobs.report import shown
+        from dkge_dist.night import headline
         from dkge_dist.settings import settings_of_model
+        from dkge_dist.surfaces.events import Announcer, LoggingMonitor, event_log
+        from dkge_dist.surfaces.progress import shown
 
         store, to = self.open_store(), version_name(self.to)
         parent = store.find_model(version_name(self.since_version))
@@ -122,14 +120,13 @@ class Nightly(OnWorkers, Learning, FromSource, OnStore, Request["NightlyRecord"]
 
     def run(self) -> NightlyRecord:
         """One night."""
+        from dkge_dist import night as job
         from dkge_dist.graph.sources.detect import open_given
-        from dkge_dist.jobs import nightly as job
-        from dkge_dist.jobs.announce import Announcer
-        from dkge_dist.jobs.event_log import LoggingMonitor, event_log
-        from dkge_dist.jobs.metrics import night_families, write_metrics
-        from dkge_dist.jobs.report import shown
         from dkge_dist.settings import load_settings
         from dkge_dist.store.store import Store
+        from dkge_dist.surfaces.events import Announcer, LoggingMonitor, event_log
+        from dkge_dist.surfaces.metrics import night_families, write_metrics
+        from dkge_dist.surfaces.progress import shown
 
         runtime = self.runtime()
         reader = open_given(self.source, self.format, self.source_options())

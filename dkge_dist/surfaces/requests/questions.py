@@ -59,8 +59,8 @@ class Evaluate(OnShards, OfModel, OnStore, Request["Evaluation"]):
     def run(self) -> Evaluation:
         """Rank them."""
         from dkge_dist.ask.model import open_model_on
-        from dkge_dist.jobs.report import shown
         from dkge_dist.measure import link_prediction as job
+        from dkge_dist.surfaces.progress import shown
 
         began, runtime = time.monotonic(), self.runtime()
         tables = tuple(name for name in ("relations", "categories") if getattr(self, name))
@@ -87,7 +87,7 @@ class Fidelity(OnShards, OfModel, OnStore, Request["FidelityRecord"]):
 
     def run(self) -> FidelityRecord:
         """Rank all of its triples, exactly."""
-        from dkge_dist.jobs import fidelity as job
+        from dkge_dist.measure import fidelity as job
 
         options = job.FidelityOptions(version_name(self.since), self.evidence)
         return job.fidelity(self.open_store(), self.runtime(), self.version_name, options)

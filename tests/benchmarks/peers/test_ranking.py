@@ -15,8 +15,8 @@ from benchmarks.peers.ranking import (
     validation_hits,
 )
 from dkge_dist.ask.ranks import JointEmbedding, rank_by_protocol
-from dkge_dist.evaluation.fidelity import NightTriples, Replaced
 from dkge_dist.kernels.triples import canonical
+from dkge_dist.measure.fidelity import NightTriples, Replaced
 from dkge_dist.tables.index import ExactIndex
 from dkge_dist.types import ROW, Array, Triples
 

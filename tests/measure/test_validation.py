@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from dkge_dist.ask import ranks as link_prediction
 from dkge_dist.ask.ranks import JointEmbedding, metrics, rank
-from dkge_dist.evaluation.validation import STREAM, Validation, bottom_k
 from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.graph.topology import Topology
 from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.kernels.triples import canonical
+from dkge_dist.measure.validation import STREAM, Validation, bottom_k
 from dkge_dist.tables.index import ExactIndex
 from dkge_dist.types import ROW, Triples
 from tests.evidence.building import dense_rank, dense_scores, limits, rounded

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dkge_dist.jobs.notebook_progress import UPDATE_SECONDS, NotebookBar, notebook_display
-from dkge_dist.jobs.report import shown
+from dkge_dist.runtime import Monitor
+from dkge_dist.surfaces.progress import UPDATE_SECONDS, CallbackMonitor, NotebookBar, notebook_display, shown
 
 
 class Notebook:
@@ -111,3 +111,19 @@ def test_elsewhere_there_is_no_notebook(in_notebook: Notebook, monkeypatch: pyte
     monkeypatch.delitem(sys.modules, "ipykernel")
     monkeypatch.delitem(sys.modules, "IPython")
     assert notebook_display() is None
+
+
+def test_a_monitor_passes_on_what_a_caller_wants_to_know() -> None:
+    heard: list[tuple[float, str]] = []
+    answers = iter([False, True])
+    monitor: Monitor = CallbackMonitor(lambda share, message: heard.append((share, message)), lambda: next(answers))
+    monitor.progress(0.5, "half")
+    monitor.epoch({"epoch": 1})
+    assert heard == [(0.5, "half")]
+    assert [monitor.should_stop(), monitor.should_stop()] == [False, True]
+
+
+def test_a_monitor_without_callbacks_is_silent_and_never_stops() -> None:
+    monitor = CallbackMonitor(None, None)
+    monitor.progress(1.0, "done")
+    assert monitor.should_stop() is False

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import dkge_dist
-from dkge_dist.jobs.drift import load_ranked
+from dkge_dist.measure.drift import load_ranked
 from dkge_dist.store.store import Store
 from tests.jobs.building import ADDED, ingest_night, trained_store
 from tests.models import model_of

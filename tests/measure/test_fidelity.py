@@ -8,11 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tests.evaluation.test_link_prediction import dense_ranks, embedding, whole_vectors
 
 from dkge_dist.ask.ranks import metrics
-from dkge_dist.evaluation import fidelity as module
-from dkge_dist.evaluation.fidelity import NightTriples, forgotten, measure_night, night_triples
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.graph.diff import Change, Diff
@@ -20,7 +17,10 @@ from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.ranks import FilteredCandidates, known_answers
 from dkge_dist.kernels.triples import canonical
+from dkge_dist.measure import fidelity as module
+from dkge_dist.measure.fidelity import NightTriples, forgotten, measure_night, night_triples
 from dkge_dist.types import ROW, Split
+from tests.ask.test_ranks import dense_ranks, embedding, whole_vectors
 from tests.evidence.building import dense_scores, limits, rounded
 from tests.reference import Triple
 from tests.strategies import Evolution, evolutions, to_list, to_triples

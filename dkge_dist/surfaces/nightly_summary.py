@@ -13,10 +13,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from dkge_dist.jobs.drift import reasons_to_train
 from dkge_dist.jobs.maintenance import describe_version
-from dkge_dist.jobs.report import seconds_since
-from dkge_dist.records import VersionRecord
+from dkge_dist.measure.drift import reasons_to_train
+from dkge_dist.records import ChangedAnswers, VersionRecord
 from dkge_dist.runtime import Runtime
 from dkge_dist.settings import RetrainPolicy
 from dkge_dist.store.history import clear, updated_from
@@ -31,7 +30,6 @@ from dkge_dist.store.manifest import (
 )
 from dkge_dist.store.store import Store
 from dkge_dist.surfaces.pages.figures import (
-    ChangedAnswers,
     GcEstimate,
     ModelSummary,
     NightlySummary,
@@ -39,7 +37,7 @@ from dkge_dist.surfaces.pages.figures import (
     StorageSummary,
 )
 from dkge_dist.surfaces.pages.report import render_page
-from dkge_dist.types import DkgeError
+from dkge_dist.types import DkgeError, seconds_since
 
 NIGHTS = 365
 """Snapshots that are shown, the newest."""
@@ -220,7 +218,7 @@ def _changed_answers(store: Store, runtime: Runtime, head: Manifest) -> ChangedA
     if not isinstance(after, ModelManifest) or before is None:
         return ChangedAnswers(notice="no night was learnt online since the last training")
     # Numba and the kernels of questions, which nothing else here needs.
-    from dkge_dist.jobs.changed_answers import End, changed_answers
+    from dkge_dist.measure.changed_answers import End, changed_answers
 
     ends = [End(str(model.version), store.snapshot_manifest(model.model.snapshot)) for model in (before, after)]
     questions = min(QUESTIONS, max(FEWEST_QUESTIONS, COMPARED_ROWS // max(1, ends[1].manifest.snapshot.entities)))

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dkge_dist.ask.ranks import Ranks, metrics
-from dkge_dist.evaluation.comparison import RankedTriples, reciprocal_ranks
+from dkge_dist.measure.comparison import RankedTriples, reciprocal_ranks
 from dkge_dist.records import CONFIDENCE_99, MIN_SAMPLES, Estimate, weighted
 from dkge_dist.types import DkgeError
 

@@ -12,10 +12,9 @@ import pytest
 import dkge_dist
 from dkge_dist.ask.model import open_model
 from dkge_dist.ask.ranks import metrics, rank
-from dkge_dist.evaluation.fidelity import measure_night, night_triples
 from dkge_dist.graph.topology import Topology
-from dkge_dist.jobs import fidelity as job
-from dkge_dist.jobs.fidelity import night_began
+from dkge_dist.measure import fidelity as job
+from dkge_dist.measure.fidelity import measure_night, night_began, night_triples
 from dkge_dist.store.store import Store
 from dkge_dist.types import DkgeError, Split
 from tests.jobs.building import ADDED, SMALL, ingest_night, some_train

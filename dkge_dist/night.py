@@ -20,13 +20,11 @@ from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.sources.base import Source
-from dkge_dist.jobs.drift import DriftDecision, decide
-from dkge_dist.jobs.fidelity import night_began
 from dkge_dist.jobs.ingest import ingest
-from dkge_dist.jobs.report import seconds_since
-from dkge_dist.jobs.takeover import Incumbent
 from dkge_dist.jobs.train import TrainOptions, TrainRequest, trained
 from dkge_dist.jobs.update import SnapshotChange, kept_paths, load_change, updated
+from dkge_dist.measure.drift import DriftDecision, Incumbent, decide
+from dkge_dist.measure.fidelity import night_began
 from dkge_dist.measure.link_prediction import evaluate_splits
 from dkge_dist.records import Decision, Fidelity, NightlyRecord, NightRecord, Quality, TrainingRecord
 from dkge_dist.runtime import Monitor, Runtime
@@ -34,6 +32,7 @@ from dkge_dist.settings import Settings, SettingsGiven, load_settings, settings_
 from dkge_dist.store.ingest import Ingested, IngestOptions
 from dkge_dist.store.manifest import ModelManifest
 from dkge_dist.store.store import Store
+from dkge_dist.types import seconds_since
 
 OnPublished = Callable[[Store, int, str, str], None]
 """Called with the store, the version, its snapshot, and a line about it."""

@@ -13,11 +13,11 @@ from dkge_dist.ask.model import open_model_on
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.kernels.triples import pack
+from dkge_dist.records import ChangedAnswers
 from dkge_dist.runtime import Runtime
 from dkge_dist.store.manifest import ModelManifest, SnapshotManifest
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
-from dkge_dist.surfaces.pages.figures import ChangedAnswers
 from dkge_dist.types import Array, Triples
 
 QUESTIONS = 200

@@ -1,12 +1,59 @@
-"""Progress in a notebook: one output that is updated in place. By IPython alone: nobody has to install widgets."""
+"""Progress of Python callers: a callback of their own, or a bar in a terminal or a notebook."""
 
 from __future__ import annotations
 
 import html
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+
+from dkge_dist.runtime import Monitor
+from dkge_dist.types import ProgressCallback, ProgressOption, StopCallback
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[ProgressCallback]:
+    """A bar on stderr with the time left. It is gone when the work is done."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=1.0)
+        yield lambda done, text: bar.update(task, completed=done, description=f"{title}: {text}")
+
+
+@contextmanager
+def shown(progress: ProgressOption, title: str) -> Iterator[ProgressCallback | None]:
+    """The callback of a job for what its caller said about progress."""
+    if progress is not True:
+        yield progress or None
+    elif (display := notebook_display()) is not None:
+        bar = NotebookBar(title, display)
+        yield bar
+        bar.close()
+    else:
+        with progress_bar(title) as callback:
+            yield callback
+
+
+class CallbackMonitor(Monitor):
+    """A monitor that passes on what a caller wants to know."""
+
+    def __init__(self, progress: ProgressCallback | None, stop: StopCallback | None) -> None:
+        self._progress, self._stop = progress, stop
+
+    def progress(self, share: float, message: str) -> None:
+        """How much is done."""
+        if self._progress is not None:
+            self._progress(share, message)
+
+    def should_stop(self) -> bool:
+        """Is the job to stop?"""
+        return self._stop is not None and self._stop()
+
 
 UPDATE_SECONDS = 0.2
 """Between two updates at least: each is a message to the browser."""

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import dkge_dist
-from dkge_dist.evaluation.comparison import RankedTriples
 from dkge_dist.graph.diff import Diff
-from dkge_dist.jobs.takeover import Incumbent, compare
+from dkge_dist.measure.comparison import RankedTriples
+from dkge_dist.measure.drift import Incumbent, compare
 from dkge_dist.records import Comparison, Fidelity
 from dkge_dist.store.store import Store
 from tests.jobs.building import RING, ring_night, write_night

@@ -7,6 +7,8 @@ learn, so it is looked up once.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from dkge_dist.ask.ranks import (
@@ -18,6 +20,7 @@ from dkge_dist.ask.ranks import (
     rank_filtered,
     runs_of,
 )
+from dkge_dist.evidence.fitting import validation_half
 from dkge_dist.evidence.scores import Evidence, ScoredCandidates
 from dkge_dist.graph.topology import Topology
 from dkge_dist.graph.training_graph import TrainingGraph
@@ -33,8 +36,12 @@ from dkge_dist.kernels.ranks import (
 )
 from dkge_dist.kernels.sets import distinct
 from dkge_dist.kernels.triples import pack
+from dkge_dist.measure.comparison import RankedTriples
+from dkge_dist.records import Estimate, Quality
+from dkge_dist.settings import Settings
 from dkge_dist.tables.index import ExactIndex
-from dkge_dist.types import ROW, Array, Triples
+from dkge_dist.tables.table import Tables
+from dkge_dist.types import ROW, Array, Field, Triples
 
 STREAM = 2
 """Of hashes, apart from those that other samples are drawn by."""
@@ -128,3 +135,31 @@ def bottom_k(hashes: Array, k: int) -> Array:
     if hashes.shape[0] <= k:
         return np.arange(hashes.shape[0])
     return np.sort(np.argpartition(hashes, k)[:k])
+
+
+class MeasuredValidation(NamedTuple):
+    """The quality, and the rank of every triple; neither where there are no validation triples."""
+
+    quality: Quality
+    ranked: RankedTriples | None
+
+
+def measure_validation(
+    graph: TrainingGraph, tables: Tables, settings: Settings, evidence: Evidence | None
+) -> MeasuredValidation:
+    """On a sample of all validation triples; with evidence, on a sample of those that θ is not fitted on."""
+    triples = validation_half(graph) if evidence is not None else graph.valid
+    if not triples.count:
+        return MeasuredValidation(Quality(), None)
+    max_candidates = settings.train.valid_candidates
+    validation = Validation.of(graph, triples, settings.train.valid_triples, max_candidates, evidence)
+    every = np.arange(graph.relation_rows, dtype=ROW)
+    joint = [
+        table.pull({Field.JOINT: rows})[Field.JOINT]
+        for table, rows in zip(tables, (validation.rows, every), strict=True)
+    ]
+    ranks = validation.rank(*joint)
+    ranked = RankedTriples.of(validation_hashes(graph, validation.sampled), ranks, max_candidates)
+    mean = Estimate.of(ranked.reciprocal.astype(np.float64))
+    quality = Quality.model_validate({**metrics(ranks.both), "mrr_error": mean.error, "triples": mean.triples})
+    return MeasuredValidation(quality, ranked)

@@ -1,1 +1,0 @@
-"""Ranks, link prediction and answers."""
