@@ -64,12 +64,6 @@ def test_nulls_are_refused() -> None:
         Labels.from_arrow(pa.array(["a", None], pa.string()))
 
 
-def test_slices_may_overlap_and_repeat() -> None:
-    data = np.frombuffer(b"abcd", np.uint8)
-    made = Labels(data, np.array([0, 1, 0, 4]), np.array([2, 4, 4, 4]))
-    assert list(made) == ["ab", "bcd", "abcd", ""]
-
-
 @given(st.lists(texts, max_size=4), st.data())
 def test_compacted_and_joined_labels_are_the_same(parts: list[list[str]], data: st.DataObject) -> None:
     every = [label for part in parts for label in part]
@@ -97,14 +91,6 @@ def reopened(names: Dictionary) -> Dictionary:
 
 def constant_digests(data: Array, start: Array, stop: Array) -> Array:
     return np.full(start.shape[0], 12345, np.uint64)
-
-
-def test_rows_are_in_order_of_appearance() -> None:
-    names = Dictionary()
-    assert encode(names, ["b", "a", "b", "c", "a"]) == [0, 1, 0, 2, 1]
-    assert encode(names, ["d", "a"]) == [3, 1]
-    assert len(names) == 4
-    assert names.labels(np.arange(4)) == ["b", "a", "c", "d"]
 
 
 steps = st.lists(
@@ -183,14 +169,6 @@ def test_large_segment_is_not_rewritten_for_a_small_one() -> None:
     encode(names, ["new"])
     assert names.grown[0] is large
     assert [segment.count for segment in names.grown] == [1000, 1]
-
-
-def test_segments_are_kept_without_new_labels() -> None:
-    names = Dictionary()
-    encode(names, ["a", "b"])
-    names = reopened(names)
-    encode(names, ["b", "a"])
-    assert all(grown is segment for grown, segment in zip(names.grown, names.segments, strict=True))
 
 
 def test_slots_follow_the_number_of_labels_not_of_lines() -> None:

@@ -166,14 +166,6 @@ def ring(size: int) -> list[Labelled]:
     return [(f"e{i}", "r", f"e{(i + 1) % size}") for i in range(size)]
 
 
-def test_only_removable_triples_are_held_out() -> None:
-    chain = Chain()
-    counts = chain.full(ring(10), HeldOut(valid=100)).counts
-    # A triple of a ring can be removed if neither neighbour was: at most every other one.
-    assert 3 <= len(chain.state[Split.VALID]) <= 5
-    assert counts["held_out_missing"] == 100 - len(chain.state[Split.VALID])
-
-
 def test_larger_holdout_contains_the_smaller_one() -> None:
     triples = [(f"e{i}", "r", f"e{j}") for i in range(12) for j in range(12)]
     cuts = []
@@ -206,17 +198,6 @@ def test_only_one_of_several_held_out_triples_returns_to_train() -> None:
     counts = chain.change([("-", triple) for triple in sorted(trained)]).counts
     assert counts["returned_to_train"] == 1
     assert len(chain.state[Split.TRAIN] & held) == 1
-
-
-def test_holdout_is_filled_up_from_new_triples_only() -> None:
-    chain = Chain()
-    old = [(f"e{i}", "r", f"e{j}") for i in range(6) for j in range(6)]
-    chain.full(old, HeldOut(valid=4))
-    gone = sorted(chain.state[Split.VALID])[:2]
-    come = [(f"e{i}", "s", f"e{j}") for i in range(6) for j in range(6)]
-    chain.change([("-", triple) for triple in gone] + [("+", triple) for triple in come], HeldOut(valid=4))
-    assert len(chain.state[Split.VALID]) == 4
-    assert len(chain.state[Split.VALID] & set(come)) == 2
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.types import Split
@@ -117,11 +116,3 @@ def test_rows_newer_than_the_base() -> None:
     assert np.flatnonzero(grown.relations_alive).tolist() == [0, 3]
     assert grown.entity_degrees(np.array([8, 7, 1], np.int32)).train.tolist() == [0, 1, 2]
     assert grown.relation_degrees(np.array([3, 2], np.int32)).total.tolist() == [1, 0]
-
-
-def test_empty_snapshot_has_no_triples_and_no_rows() -> None:
-    snapshot = Snapshot.empty()
-    assert snapshot.triple_count == 0
-    assert snapshot.entities_alive.shape == (0,)
-    assert snapshot.contains(Split.TRAIN, to_triples([(0, 0, 0)])).tolist() == [False]
-    assert snapshot.after(Diff.none(), 0, 0).triples(Split.TEST).count == 0

@@ -14,7 +14,6 @@ import pytest
 from dkge_dist.graph.sources import files
 from dkge_dist.graph.sources.arrow import ParquetSource, labels_of
 from dkge_dist.graph.sources.base import Rejects, SourceError, SourceOptions
-from dkge_dist.types import Split
 from tests.graph.sources.reading import triples
 
 Triple = tuple[str, str, str]
@@ -76,28 +75,6 @@ def test_integers_become_decimal_labels(tmp_path: Path, kind: pa.DataType) -> No
         entities = pa.array(numbers, kind)
     path = write(tmp_path / "graph.parquet", h=entities, r=column(["r"] * 3), t=entities)
     assert triples(ParquetSource(path)) == [(str(number), "r", str(number)) for number in numbers]
-
-
-def test_columns_may_be_in_any_order_among_others(tmp_path: Path) -> None:
-    path = write(
-        tmp_path / "graph.parquet",
-        t=column(["b"]),
-        split=column(["test"]),
-        weight=pa.array([0.5]),
-        h=column(["a"]),
-        r=column(["r"]),
-    )
-    source = ParquetSource(path)
-    assert [batch.split for batch in source.batches(Rejects())] == [Split.TRAIN]
-    assert triples(source) == [("a", "r", "b")]
-    assert not source.brings_splits
-    assert source.counts == {}
-
-
-def test_file_without_rows_has_no_triples(tmp_path: Path) -> None:
-    source = ParquetSource(write(tmp_path / "graph.parquet", h=column([]), r=column([]), t=column([])))
-    assert triples(source) == []
-    assert source.bytes_read == source.bytes_total
 
 
 @pytest.mark.parametrize("chunk_bytes", [1, 100, 10_000])
@@ -207,14 +184,6 @@ def test_bad_row_counts_once_and_rows_stay_in_order(tmp_path: Path) -> None:
         [f"{path}:2", "empty label in column 'r' of this row"],
         [f"{path}:3", "null in column 'h' of this row"],
     ]
-
-
-@pytest.mark.parametrize("content", [b"", b"a\tr\tb\n" * 100, b"PAR1"])
-def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "graph.parquet"
-    path.write_bytes(content)
-    with pytest.raises(SourceError, match=f"^{path}: not a Parquet file, or a truncated one"):
-        triples(ParquetSource(path))
 
 
 def test_truncated_and_damaged_files_are_refused(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import lzma
 import os
 import sys
 from collections.abc import Iterator
@@ -43,40 +42,27 @@ def parquet(path: Path) -> Path:
     [
         ("graph.tsv", TSV, "tsv"),
         ("graph", TSV, "tsv"),
-        ("graph.csv", TSV, "tsv"),
         ("graph.tsv", "\ufeff" + TSV, "tsv"),
-        ("graph.tsv", "\n\r\n" + TSV, "tsv"),
         ("graph.tsv", "not a triple\n", "tsv"),
         ("graph.txt", "a\tr\tb\tc\n", "tsv"),
         ("graph.tsv", "<a>\t<r>\t<b>\n", "tsv"),
         ("graph", "<http://x/a>\t<http://x/r>\t<http://x/b.>\n", "tsv"),
-        ("graph", "<a>\tr\tb.\n", "tsv"),
-        ("graph", "_:a\tr\tb\n", "tsv"),
         ("graph", "#tag\tr\tb\n", "tsv"),
-        ("graph", "#tag\tr\tb\na\tr\t#tag\n", "tsv"),
         ("graph", "+\tr\tb\n", "tsv"),
-        ("graph", "+a\tr\tb\nc\tr\td\n", "tsv"),
         ("graph", "+49\tr\tb\n+50\tr\tb\n", "tsv"),
-        ("graph", "-\tr\tb\n", "tsv"),
-        ("graph", "Package\tr\tb\n", "tsv"),
         ("graph", "PAR\tr\tb\n", "tsv"),
         ("graph", "x" * 100_000 + "\tr\tb\n", None),
         ("graph.tsv", "x" * 100_000 + "\tr\tb\n", "tsv"),
         ("graph.nt", NTRIPLES, "ntriples"),
         ("graph", NTRIPLES, "ntriples"),
-        ("graph.txt", NTRIPLES, "ntriples"),
         ("graph", "# comment\n\n" + NTRIPLES, "ntriples"),
-        ("graph", "\ufeff" + NTRIPLES, "ntriples"),
         ("graph", '_:a <urn:r> "text with <b> ."@en .\r\n', "ntriples"),
         ("graph", "<urn:a>\t<urn:r>\t<urn:b>\t.\n", "ntriples"),
-        ("graph", "<urn:a>\t<urn:r>\t<urn:b> .\n", "ntriples"),
         ("graph", '<urn:a> <urn:r> "1"^^<urn:int> . # one\n', "ntriples"),
         ("graph.nt", TSV, "ntriples"),
         ("night.changes", CHANGES, "changes"),
         ("night", CHANGES, "changes"),
         ("night.txt", "-\ta\tr\tb\n", "changes"),
-        ("night", "\ufeff" + CHANGES, "changes"),
-        ("night.changes", "+a\tr\tb\n", "changes"),
         ("night.changes", "rubbish\n", "changes"),
         ("Packages", PACKAGES, "debian"),
         ("mirror_dists_sid_main_binary-amd64_Packages", PACKAGES, "debian"),
@@ -84,7 +70,6 @@ def parquet(path: Path) -> Path:
         ("graph", "note\thead\trelation\ttail\nx\ta\tr\tb\n", "tsv"),
         ("graph.csv", "not a triple\n", "csv"),
         ("graph", "a,r,b\nb,r,c\n", "csv"),
-        ("graph.txt", "a,r,b\nb,r,c\n", "csv"),
         ("graph", "\ufeffSubject;Predicate;Object\r\na;r;b\r\n", "csv"),
         ("graph", 'from,to,type,note\na,b,r,"x,\ny"\n', "csv"),
         ("graph", '"a,b",r,"two\nlines"\nb,r,c\n', "csv"),
@@ -104,7 +89,6 @@ def parquet(path: Path) -> Path:
         ("graph", NTRIPLES + '<urn:a> <urn:r> "x y"@en <urn:g> .\n', "nquads"),
         ("graph.nq", NTRIPLES, "nquads"),
         ("graph", '<?xml version="1.0"?>\n<rdf:RDF xmlns:rdf="urn:x"/>\n', "rdfxml"),
-        ("graph", "<rdf:RDF/>", "rdfxml"),
         ("graph.owl", "<x/>", "rdfxml"),
         ("graph", '<?xml version="1.0"?>\n<graphml/>\n', None),
     ],
@@ -117,24 +101,6 @@ def test_format_of_files(tmp_path: Path, name: str, content: str, format: str | 
         return
     assert detect(path) == format
     assert open_source(path).format == format
-
-
-@pytest.mark.parametrize("compress", [gzip.compress, lzma.compress])
-@pytest.mark.parametrize(
-    ("name", "content", "format"),
-    [
-        ("graph.tsv", TSV, "tsv"),
-        ("graph.nt", NTRIPLES, "ntriples"),
-        ("graph", NTRIPLES, "ntriples"),
-        ("night", CHANGES, "changes"),
-        ("night.changes", "+a\tr\tb\n", "changes"),
-        ("Packages", PACKAGES, "debian"),
-    ],
-)
-def test_format_of_compressed_files(tmp_path: Path, compress: object, name: str, content: str, format: str) -> None:
-    for ending in ("", ".gz", ".xz"):
-        path = written(tmp_path / f"{name}{ending}", compress(content.encode()))  # type: ignore[operator]
-        assert detect(path) == format
 
 
 def test_format_of_parquet_files(tmp_path: Path) -> None:
@@ -215,16 +181,6 @@ def test_folder_of_another_format_is_refused(tmp_path: Path) -> None:
     assert refusal(open_source(tmp_path, "changes")) == f"{tmp_path}: Is a directory"
 
 
-def test_file_of_another_format_is_refused(tmp_path: Path) -> None:
-    path = written(tmp_path / "graph.tsv", TSV)
-    assert refusal(open_source(path, "changes")).startswith(f"{path}:1: ")
-    assert refusal(open_source(path, "ntriples")).startswith(f"{path}:1: ")
-    assert refusal(open_source(path, "parquet")).startswith(f"{path}: not a Parquet file")
-    assert refusal(open_source(path, "openke")) == f"{path}/entity2id.txt: Not a directory"
-    with pytest.raises(SourceError, match="not a folder"):
-        open_source(path, "imdb")
-
-
 @pytest.mark.parametrize("content", ["", "\n", " \n\t\n\r\n", "\ufeff", "\ufeff\n"])
 @pytest.mark.parametrize("name", ["graph.tsv", "graph", "night.changes"])
 def test_empty_files_are_refused(tmp_path: Path, name: str, content: str) -> None:
@@ -235,44 +191,30 @@ def test_empty_files_are_refused(tmp_path: Path, name: str, content: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("content", "shown"),
+    ("content", "shown", "hint"),
     [
-        ("just words\n", "'just words'"),
-        ("a,r,b\nc,d\n", "'a,r,b'"),
-        ("a\tb\n", "'a\\tb'"),
-        ('[\n{"head": "a"}\n]\n', "'['"),
-        (b"\xff\xfea\x00\n\x00", "a\\x00"),
-        (b"BZh91AY&SY", "BZh91AY&SY"),
+        ("just words\n", "'just words'", "with tabs between, can be read whatever they are"),
+        ("a,r,b\nc,d\n", "'a,r,b'", "with tabs between"),
+        ("a\tb\n", "'a\\tb'", "with tabs between"),
+        (b"PK\x03\x04xl/workbook.xml", "PK", "save the sheet as CSV (UTF-8)"),
+        ("a\tr\tb\n".encode("utf-16"), "a\\x00", "`iconv -f UTF-16 -t UTF-8` converts it"),
+        (b"BZh91AY&SY", "BZh91AY&SY", "`bunzip2` unpacks it"),
+        (b"\x28\xb5\x2f\xfd...", "...", "`zstd -d` unpacks it"),
+        ('[\n{"head": "a"}\n]\n', "'['", "`jq -c '.[]'` writes one item a line"),
+        ('{\n"head": "a"\n}\n', "'{'", "`jq -c` writes one object a line"),
+        ("<html>\n", "'<html>'", "XML or HTML that is not RDF/XML"),
     ],
 )
-def test_unknown_content_is_shown(tmp_path: Path, content: str | bytes, shown: str) -> None:
+def test_unknown_content_is_shown_and_how_to_convert_it(
+    tmp_path: Path, content: str | bytes, shown: str, hint: str
+) -> None:
     path = written(tmp_path / "graph", content)
     with pytest.raises(SourceError) as caught:
         open_source(path)
-    assert str(caught.value).startswith(f"{path}:1: no format this program knows (give --format): ")
-    assert shown in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("content", "hint"),
-    [
-        ("just words\n", "with tabs between, can be read whatever they are"),
-        (b"PK\x03\x04xl/workbook.xml", "save the sheet as CSV (UTF-8)"),
-        ("a\tr\tb\n".encode("utf-16"), "`iconv -f UTF-16 -t UTF-8` converts it"),
-        (b"BZh91AY&SY", "`bunzip2` unpacks it"),
-        (b"\x28\xb5\x2f\xfd...", "`zstd -d` unpacks it"),
-        ('[\n{"head": "a"}\n]\n', "`jq -c '.[]'` writes one item a line"),
-        ('{\n"head": "a"\n}\n', "`jq -c` writes one object a line"),
-        ("<html>\n", "XML or HTML that is not RDF/XML"),
-    ],
-)
-def test_unknown_content_says_how_to_convert_it(tmp_path: Path, content: str | bytes, hint: str) -> None:
-    path = written(tmp_path / "graph", content)
-    with pytest.raises(SourceError) as caught:
-        open_source(path)
-    assert hint in str(caught.value)
-    assert str(caught.value).endswith(f"Known are {', '.join(FORMATS)}")
-    assert "\n" not in str(caught.value)
+    message = str(caught.value)
+    assert message.startswith(f"{path}:1: no format this program knows (give --format): ")
+    assert shown in message and hint in message and "\n" not in message
+    assert message.endswith(f"Known are {', '.join(FORMATS)}")
 
 
 def test_columns_that_the_user_says_make_a_table(tmp_path: Path) -> None:

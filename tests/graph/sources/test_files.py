@@ -18,8 +18,8 @@ from dkge_dist.graph.sources import files
 from dkge_dist.graph.sources.base import Rejects, SourceError
 from dkge_dist.graph.sources.delimited import TsvSource
 from dkge_dist.graph.sources.detect import open_source
-from dkge_dist.graph.sources.files import STDIN, line_text, only_file, read_line_chunks
-from tests.graph.sources.reading import GOOD, read, refusal, triples, written
+from dkge_dist.graph.sources.files import STDIN, line_text, read_line_chunks
+from tests.graph.sources.reading import GOOD, refusal, triples, written
 from tests.graphs import Labelled, lines, odd_triples
 
 
@@ -57,12 +57,6 @@ def test_file_of_another_encoding_takes_linear_time(tmp_path: Path) -> None:
     rejects = Rejects(limit=count)
     assert triples(source(tmp_path, content), rejects) == []
     assert len(rejects.lines) == count
-
-
-def test_long_bad_lines_are_shown_in_part(tmp_path: Path) -> None:
-    message = refusal(source(tmp_path, "x" * 100_000 + "\n"))
-    assert len(message) < 600
-    assert message.endswith("x…'")
 
 
 def test_line_over_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,11 +107,6 @@ def test_damaged_gzip_file_is_refused(tmp_path: Path, at: int) -> None:
     assert refusal(TsvSource(path)).startswith(f"{path}: damaged or truncated in line ")
 
 
-def test_bytes_after_a_gzip_file_are_refused(tmp_path: Path) -> None:
-    path = written(tmp_path / "graph.tsv.gz", gzip.compress(lines(GOOD).encode()) + b"rubbish")
-    assert refusal(TsvSource(path)).startswith(f"{path}: damaged or truncated in line 4: ")
-
-
 @pytest.mark.parametrize("size", [0, -1, 1], ids=["touched", "shorter", "longer"])
 def test_file_that_changes_while_it_is_read_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
@@ -131,12 +120,6 @@ def test_file_that_changes_while_it_is_read_is_refused(
     with pytest.raises(SourceError) as caught:
         list(batches)
     assert str(caught.value) == f"{growing.path}: changed while it was read: is it still being written?"
-
-
-def test_progress_of_a_compressed_file_ends_at_its_size(tmp_path: Path) -> None:
-    whole = source(tmp_path, gzip.compress(lines(GOOD).encode()))
-    read(whole)
-    assert whole.bytes_read == whole.bytes_total == whole.path.stat().st_size
 
 
 def test_pipe_is_refused(tmp_path: Path) -> None:
@@ -160,25 +143,6 @@ def test_chunks_are_whole_lines_with_their_numbers(tmp_path: Path, monkeypatch: 
     assert found == content
     counts = [part.data.tobytes().count(b"\n") for part in chunks]
     assert [part.first_line for part in chunks] == [1 + sum(counts[:i]) for i in range(len(chunks))]
-
-
-def test_invalid_lines_are_emptied_and_keep_their_numbers(tmp_path: Path) -> None:
-    given = source(tmp_path, b"a\n\xff\nb\n\xfe\n")
-    rejects = Rejects(limit=2)
-    (chunk,) = read_line_chunks(given.path, given, rejects)
-    assert chunk.data.tobytes() == b"a\n\nb\n\n"
-    assert chunk.emptied == {2, 4}
-    assert [line.split("\t")[0] for line in rejects.lines] == [f"{given.path}:2", f"{given.path}:4"]
-
-
-def test_only_file_is_the_one_that_exists(tmp_path: Path) -> None:
-    names = [tmp_path / "a.tsv", tmp_path / "a.tsv.gz"]
-    assert only_file(names) is None
-    written(names[1], "x")
-    assert only_file(names) == names[1]
-    written(names[0], "x")
-    with pytest.raises(SourceError, match=r"a\.tsv: is there as a\.tsv\.gz too"):
-        only_file(names)
 
 
 def test_text_of_a_line_ends_at_its_newline_or_where_it_is_very_long() -> None:
@@ -208,13 +172,6 @@ def test_several_xz_streams_are_one_file(
     monkeypatch.setattr(files, "READ_BYTES", max(size, padding // 1000))
     path = written(tmp_path / "graph.tsv.xz", STREAM + bytes(padding) + STREAM + bytes(padding))
     assert triples(TsvSource(path)) == 2 * GOOD
-
-
-def test_large_xz_files_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "CHUNK_BYTES", 1000)
-    made = [(f"h{i}", "r", f"t{i}") for i in range(20_000)]
-    path = written(tmp_path / "graph.tsv.xz", lzma.compress(lines(made).encode()))
-    assert triples(TsvSource(path)) == made
 
 
 def test_an_xz_file_that_asks_for_gigabytes_of_memory_is_refused(tmp_path: Path) -> None:

@@ -154,13 +154,6 @@ def test_swapped_columns_get_a_hint(tmp_path: Path) -> None:
     assert refusal(swapped) == f"{tmp_path}/train2id.txt:3: {expected}"
 
 
-@pytest.mark.parametrize("name", ["entity2id", "relation2id", "train2id"])
-def test_missing_files_are_named(tmp_path: Path, name: str) -> None:
-    source = folder(tmp_path)
-    (tmp_path / f"{name}.txt").unlink()
-    assert refusal(source) == f"{tmp_path}/{name}.txt: no such file"
-
-
 def test_bad_triples_are_set_aside_and_still_counted_by_the_header(tmp_path: Path) -> None:
     train = b"6\n0 1 0\nrubbish\n1 2 1\n\xff 1 2\n1 99 0\n3 0 0\n"
     rejects = Rejects(limit=3)
@@ -190,14 +183,6 @@ def test_repeated_label_is_found_in_linear_time(tmp_path: Path) -> None:
     content = counted([f"{label}\t{i}" for i, label in enumerate(labels)])
     message = refusal(folder(tmp_path, entity2id=content))
     assert message == f"{tmp_path}/entity2id.txt:200001: label 'label199998' is given a second time"
-
-
-def test_empty_file_is_an_empty_split(tmp_path: Path) -> None:
-    assert [split for split, _ in read(folder(tmp_path, valid2id="0\n", test2id="0"))] == [Split.TRAIN] * 3
-
-
-def test_empty_vocabularies_have_no_triples(tmp_path: Path) -> None:
-    assert triples(folder(tmp_path, entity2id="0\n", relation2id="0\n", train2id="0\n")) == []
 
 
 @pytest.mark.parametrize("odd", ["\x1c", "\x1f", "\x85", "\u2003"])

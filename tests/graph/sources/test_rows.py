@@ -187,11 +187,6 @@ def test_adjacency_matrices(kind: Any) -> None:
     assert sorted(triples(named)) == [("7", "cites", "a"), ("a", "cites", "b"), ("b", "cites", "7")]
 
 
-def test_stored_zeros_are_no_edges() -> None:
-    matrix = scipy.sparse.csr_array((np.array([0, 1]), (np.array([0, 1]), np.array([1, 0]))), shape=(2, 2))
-    assert triples(open_object(matrix)) == [("1", "linked to", "0")]
-
-
 def test_matrices_that_are_no_graphs_are_refused() -> None:
     with pytest.raises(SourceError, match="an adjacency matrix is square"):
         open_object(scipy.sparse.csr_array((2, 3)))
@@ -215,3 +210,8 @@ def test_matrices_that_are_no_graphs_are_refused() -> None:
 def test_wrong_usage(given: Any, options: dict[str, Any], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
         open_object(given, **options)
+
+
+def test_stored_zeros_are_no_edges() -> None:
+    matrix = scipy.sparse.csr_array((np.array([0, 1]), (np.array([0, 1]), np.array([1, 0]))), shape=(2, 2))
+    assert triples(open_object(matrix)) == [("1", "linked to", "0")]
