@@ -15,8 +15,8 @@ import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass
-from threading import Lock
-from typing import Any, Generic, NoReturn, TypeVar
+from functools import cache
+from typing import Any, NoReturn
 
 import numpy as np
 import zarr
@@ -31,8 +31,6 @@ from dkge_dist.store.tables import VALUE, BlockIndex, StoredTable
 from dkge_dist.types import Array, Field
 
 CHUNK_KEY = re.compile(r"(.+?)/c/(0|[1-9][0-9]*)(/0)?")
-
-T = TypeVar("T")
 
 
 def open_version(store: Store, version: str | int | None = None) -> zarr.Group:
@@ -118,21 +116,6 @@ class _Contents(MutableMapping[str, Buffer]):
         raise TypeError("a version is read-only")
 
 
-class _Once(Generic[T]):
-    """A value that is made when it is first needed, by one thread."""
-
-    def __init__(self, make: Callable[[], T]) -> None:
-        self._make = make
-        self._lock = Lock()
-        self._made: list[T] = []
-
-    def __call__(self) -> T:
-        with self._lock:
-            if not self._made:
-                self._made.append(self._make())
-            return self._made[0]
-
-
 @dataclass(frozen=True)
 class _Array:
     """One array of the group; `chunk` makes the bytes of a chunk by its number."""
@@ -150,10 +133,10 @@ class _Array:
 
 
 def _arrays(store: Store, model: ModelManifest) -> dict[str, _Array]:
-    """All arrays of a version by their path. Only the indexes of its tables are read yet."""
-    names = _Once(lambda: store.dictionaries(model))
+    """All arrays of a version by their path. Only the indexes of its tables are read yet; what is made is kept."""
+    names = cache(lambda: store.dictionaries(model))
     # With the rows that had labels when the model was published: no table has more.
-    snapshot = _Once(lambda: store.snapshot(store.snapshot_manifest(model.model.snapshot), model))
+    snapshot = cache(lambda: store.snapshot(store.snapshot_manifest(model.model.snapshot), model))
     entry = model.model
     kinds = {
         "entities": _kind(store, entry.entities, lambda: names()[0], lambda: snapshot().entities_alive),
@@ -186,7 +169,7 @@ def _kind(
 
 def _vectors(store: Store, entry: TableEntry) -> _Array:
     index = BlockIndex(store.storage, entry)
-    table = _Once(lambda: StoredTable(store.storage, entry))
+    table = cache(lambda: StoredTable(store.storage, entry))
 
     def chunk(number: int) -> Array:
         return table().chunk(number).reshape(-1).view(np.uint8)
