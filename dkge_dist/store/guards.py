@@ -16,7 +16,8 @@ from dkge_dist.graph.misspelt import Misspelling, find_misspellings
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.source_diff import Encoded, SnapshotDiff, columns_look_swapped
 from dkge_dist.graph.sources.base import Source
-from dkge_dist.kernels.triples import canonical, distinct_rows, minus
+from dkge_dist.kernels.sets import distinct
+from dkge_dist.kernels.triples import canonical, minus
 from dkge_dist.store.manifest import Manifest, SnapshotManifest
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Names, Store
@@ -165,17 +166,13 @@ def _look_for_another_graph(draft: Draft) -> None:
     known = draft.before.entity_rows
     if draft.source.is_change or not draft.before.triple_count:
         return
-    rows = _distinct([column for triples in draft.encoded.splits for column in (triples.head, triples.tail)])
+    rows = distinct(*(column for triples in draft.encoded.splits for column in (triples.head, triples.tail)))
     shared = int((rows < known).sum())
     if shared < SHARED_SHARE * min(rows.shape[0], known):
         raise SuspiciousSourceError(
             f"{draft.source.path}: only {shared:,} of its {rows.shape[0]:,} entities are known here: "
             "this looks like a different graph"
         )
-
-
-def _distinct(columns: list[Array]) -> Array:
-    return distinct_rows(Triples.concat([Triples(column, column, column) for column in columns]).head)
 
 
 def _look_for_truncation(draft: Draft) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import dkge_dist
+from dkge_dist.kernels.ranks import TILE
 from dkge_dist.store import tables
 from dkge_dist.store.manifest import TableEntry
 from dkge_dist.store.models import publish_model, save_compact
@@ -155,8 +156,8 @@ def storage(tmp_path: Path) -> Storage:
         {"rows": 1501},
         {"rows": -1},
         {"rows": "1500"},
-        {"shape": [24, 17, 64]},
-        {"shape": [25, 3, 64]},
+        {"shape": [24, 17, TILE]},
+        {"shape": [23, 3, TILE]},
         {"grid": [0.5, 0]},
         {"grid": [0.5, "x"]},
         {"grid": [float("nan"), 1]},
