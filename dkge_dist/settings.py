@@ -78,6 +78,28 @@ class EvidenceSettings(Section):
     """Logit that a positive is given at first where a certain link explains it: vectors then look for what the graph
     does not say. It falls with the logarithm of the link's confidence, and to nothing by the end of a training, so that
     vectors know every triple. 0: they learn as if there were no evidence. Updates need none."""
+    fit_triples: Annotated[int, EXPERT, Field(ge=1, le=10_000_000)] = 3000
+    """Triples that the weights are fitted on at most: there are few weights."""
+    fit_candidates: Annotated[int, EXPERT, Field(ge=1, le=100_000)] = 300
+    """Candidates without evidence that stand for all of them in a fit."""
+    common_prior: Annotated[float, EXPERT, Field(ge=0, le=1e6)] = 0.1
+    """Penalty of the square of weights that are common to all relations."""
+    relation_prior: Annotated[float, EXPERT, Field(ge=0, le=1e6)] = 1.0
+    """Penalty of the square of what the weights of a relation differ from the common ones by."""
+    unwritten: Annotated[float, EXPERT, Field(ge=0, le=1e6)] = 4.0
+    """In a fit a candidate with a link of confidence p counts (1 - p) to this power: it may be a fact that the graph
+    lacks, and the likelier that is, the less a fit may learn from it that such candidates are wrong."""
+    forgiving: Annotated[float, EXPERT, Field(ge=0, le=1)] = 0.5
+    """q of the generalised cross entropy (1 - p^q) / q: between likelihood (0) and the chance of being first (1). An
+    answer without evidence counts less than one that evidence nearly puts first, as it does for reciprocal ranks."""
+    self_weight: Annotated[float, EXPERT, Field(ge=0, le=1e6)] = 10.0
+    """c of c·log((self_r + 1) / (pairs_r + 2)), the evidence for the question's own entity: a relation without self
+    loops will hardly have one now. Not fitted."""
+    learnt_share: Annotated[float, EXPERT, Field(gt=0, lt=1)] = 0.9
+    """Evidence counts less from the distance within which this share of the train triples lies: below it, vectors know
+    a triple by themselves."""
+    farthest_share: Annotated[float, EXPERT, Field(gt=0, lt=1)] = 0.99
+    """The same distance holds this share of the train triples at most, however far away new triples lie."""
 
 
 BATCHES_AN_EPOCH = 50

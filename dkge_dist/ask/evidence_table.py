@@ -12,13 +12,13 @@ import numpy as np
 from dkge_dist.ask.lookup import labelled, row_of
 from dkge_dist.evidence.counts import PathShares, RelationCounts
 from dkge_dist.evidence.features import FEATURES
-from dkge_dist.evidence.scores import SELF_WEIGHT
 from dkge_dist.evidence.stored import counts_of, paths_of, weights_of
 from dkge_dist.evidence.weights import EvidenceWeights
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.kernels.evidence.counts import SAME, split_joint_codes
 from dkge_dist.kernels.evidence.lists import LINK_PRIOR
 from dkge_dist.kernels.evidence.paths import PATH_PRIOR, split_path_codes
+from dkge_dist.settings import settings_of_model
 from dkge_dist.store.models import load_arrays
 from dkge_dist.store.store import Store
 from dkge_dist.types import Array, DkgeError, Report, seconds_since
@@ -51,7 +51,8 @@ def evidence_table(store: Store, version: str | None, relation: str | None, top:
     snapshot = store.snapshot_manifest(manifest.model.snapshot)
     names = store.dictionaries(snapshot)[1]
     arrays = load_arrays(store, manifest.model.evidence)
-    table = _Table(counts_of(arrays), paths_of(arrays), weights_of(arrays), names, top)
+    settings = settings_of_model(manifest.model.settings).evidence
+    table = _Table(counts_of(arrays), paths_of(arrays), weights_of(arrays), names, top, settings.self_weight)
     used = table.counts.pairs + table.counts.loops
     if relation is not None:
         rows = [row_of(names, relation)]
@@ -75,9 +76,16 @@ class _Table:
     """Counts and weights by relation, with labels."""
 
     def __init__(
-        self, counts: RelationCounts, paths: PathShares, weights: EvidenceWeights, names: Dictionary, top: int
+        self,
+        counts: RelationCounts,
+        paths: PathShares,
+        weights: EvidenceWeights,
+        names: Dictionary,
+        top: int,
+        self_weight: float,
     ) -> None:
         self.counts, self.paths, self.weights, self.names, self.top = counts, paths, weights, names, top
+        self._self_weight = self_weight
         self._links, self._paths = split_joint_codes(counts.codes), split_path_codes(paths.codes)
 
     def of(self, relation: int) -> Report:
@@ -94,7 +102,7 @@ class _Table:
                 side: {feature: round(value, 6) for feature, value in zip(FEATURES, values, strict=True)}
                 for side, values in zip(("tail", "head"), theta, strict=True)
             },
-            "own_entity": round(SELF_WEIGHT * float(np.log((loops + 1) / (pairs + loops + 2))), 6),
+            "own_entity": round(self._self_weight * float(np.log((loops + 1) / (pairs + loops + 2))), 6),
         }
 
     def _supported_by(self, relation: int) -> Report:

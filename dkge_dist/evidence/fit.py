@@ -19,21 +19,8 @@ from dkge_dist.kernels.evidence.fit import likelihood
 from dkge_dist.kernels.evidence.lists import joined_by
 from dkge_dist.kernels.evidence.walks import LINK
 from dkge_dist.kernels.hashing import triple_hashes
+from dkge_dist.settings import EvidenceSettings
 from dkge_dist.types import OFFSET, ROW, Array, Triples
-
-SAMPLED = 300
-"""Candidates without evidence that stand for all of them."""
-
-COMMON_PRIOR, RELATION_PRIOR = 0.1, 1.0
-"""Penalties of θ² common to all relations, and of what a relation's θ differs by."""
-
-UNWRITTEN = 4.0
-"""A candidate with a link of confidence p competes by (1 − p)^UNWRITTEN: it may be a fact that nobody has written down
-yet, and the likelier that is, the less a fit may learn from it that such candidates are wrong."""
-
-FORGIVING = 0.5
-"""q of the generalised cross entropy (1 − p^q) / q: between likelihood (0) and the chance of being first (1). An answer
-that evidence does not see counts less than one that it nearly puts first, as it does for reciprocal ranks."""
 
 LEAST_SCALE, GREATEST_SCALE = 0.01, 100.0
 """The scale of distances stays within. Vectors that say nothing would bring it to 0 and, in units of their distance,
@@ -66,6 +53,7 @@ class FitProblem(NamedTuple):
     features_NJ: Array
     log_weight: Array
     truth: Array
+    settings: EvidenceSettings = EvidenceSettings()
 
 
 def fit_problem(graph: GraphEvidence, triples: Triples, known: Triples, entities: Array, seed: int) -> FitProblem:
@@ -74,8 +62,9 @@ def fit_problem(graph: GraphEvidence, triples: Triples, known: Triples, entities
     found = graph.candidates(questions)
     own = graph.of_pairs(questions, answers)
     number = np.repeat(np.arange(questions.count), np.diff(found.indptr))
-    sampled = _sample(questions, entities, seed)
-    sample_number = np.repeat(np.arange(questions.count), SAMPLED)
+    settings = graph.limits.settings
+    sampled = _sample(questions, entities, seed, settings.fit_candidates)
+    sample_number = np.repeat(np.arange(questions.count), settings.fit_candidates)
     pairs = np.concatenate([number, sample_number]), np.concatenate([found.rows, sampled.ravel()])
     competes = (
         ~_known(questions, pairs, known) & (pairs[1] != answers[pairs[0]]) & (pairs[1] != questions.entity[pairs[0]])
@@ -90,7 +79,7 @@ def fit_problem(graph: GraphEvidence, triples: Triples, known: Triples, entities
     weight = np.zeros(number_kept.shape[0] + questions.count)
     weight[with_evidence : number_kept.shape[0]] = np.log(rest / np.maximum(drawn, 1))[number_kept[with_evidence:]]
     values = found.values[competes[: number.shape[0]]]
-    weight[:with_evidence] = UNWRITTEN * np.log1p(-np.minimum(values[:, LINK], 1 - LEAST_CONFIDENCE))
+    weight[:with_evidence] = settings.unwritten * np.log1p(-np.minimum(values[:, LINK], 1 - LEAST_CONFIDENCE))
     phi = np.zeros((weight.shape[0], len(FEATURES)), np.float32)
     phi[:with_evidence] = features(values)
     phi[number_kept.shape[0] :] = features(own)
@@ -100,13 +89,13 @@ def fit_problem(graph: GraphEvidence, triples: Triples, known: Triples, entities
     np.cumsum(np.bincount(numbers, minlength=questions.count), out=indptr[1:])
     # Sorting is stable, and the answer comes last.
     rows = np.concatenate([rows, answers])[order].astype(ROW)
-    return FitProblem(questions, indptr, rows, phi[order], weight[order], indptr[1:] - 1)
+    return FitProblem(questions, indptr, rows, phi[order], weight[order], indptr[1:] - 1, settings)
 
 
-def _sample(questions: Questions, entities: Array, seed: int) -> Array:
+def _sample(questions: Questions, entities: Array, seed: int, count: int) -> Array:
     """Candidates of each question, the same for the same seed."""
     rng = np.random.default_rng([seed, FIT_STREAM])
-    drawn: Array = entities[rng.integers(0, entities.shape[0], (questions.count, SAMPLED))]
+    drawn: Array = entities[rng.integers(0, entities.shape[0], (questions.count, count))]
     return drawn
 
 
@@ -123,7 +112,7 @@ def _known(questions: Questions, pairs: tuple[Array, Array], known: Triples) -> 
 
 def fit_weights(problem: FitProblem, relations: int, distances: Distances | None) -> EvidenceWeights:
     """θ of the greatest penalised likelihood, and the scale of the distances; without them f is 0 everywhere."""
-    questions, indptr = problem.questions, problem.indptr
+    questions, indptr, settings = problem.questions, problem.indptr, problem.settings
     if not questions.count:
         return EvidenceWeights.zeros(relations)
     if distances is None:
@@ -154,11 +143,11 @@ def fit_weights(problem: FitProblem, relations: int, distances: Distances | None
         by_common, by_differs = np.zeros_like(common), np.zeros_like(differs)
         np.add.at(by_common, side, slope)
         np.add.at(by_differs, group, slope)
-        by_common += COMMON_PRIOR * common
-        by_differs += RELATION_PRIOR * differs
-        penalty = COMMON_PRIOR * np.square(common).sum() + RELATION_PRIOR * np.square(differs).sum()
+        by_common += settings.common_prior * common
+        by_differs += settings.relation_prior * differs
+        squares = settings.common_prior * np.square(common).sum(), settings.relation_prior * np.square(differs).sum()
         last = by_scale.sum() * scale if distances is not None else 0.0
-        return loss.sum() + 0.5 * penalty, np.concatenate([by_common.ravel(), by_differs.ravel(), [last]])
+        return loss.sum() + 0.5 * sum(squares), np.concatenate([by_common.ravel(), by_differs.ravel(), [last]])
 
     from scipy.optimize import minimize  # It takes half a second to load, and only a fit needs it.
 
@@ -166,7 +155,7 @@ def fit_weights(problem: FitProblem, relations: int, distances: Distances | None
     bounds = [(None, None)] * (best.shape[0] - 1) + [(np.log(LEAST_SCALE), np.log(GREATEST_SCALE))]
     # The likelihood is concave, and brings the other objective near its best. That one would trust vectors without
     # bound where they are mostly right, so the scale stays that of the likelihood.
-    for forgiving in (0.0, FORGIVING):
+    for forgiving in (0.0, settings.forgiving):
         options = {"maxiter": ITERATIONS}
         found = minimize(objective, best, (forgiving,), jac=True, method="L-BFGS-B", bounds=bounds, options=options)
         best = found.x

@@ -21,8 +21,6 @@ from dkge_dist.kernels.sets import distinct
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.types import Triples
 
-FIT_TRIPLES = 3000
-"""Triples that θ is fitted on at most: it has few parameters."""
 SAMPLE_STREAM, TRAIN_STREAM = 12, 14
 """Of random numbers, apart from the other streams of a seed."""
 
@@ -32,10 +30,11 @@ def validation_half(graph: TrainingGraph) -> Triples:
     return graph.valid.take(np.flatnonzero(~fitting_half(graph.valid, graph.digests)))
 
 
-def sampled(triples: Triples, seed: int) -> Triples:
+def sampled(triples: Triples, limits: WalkLimits) -> Triples:
     """The train triples whose distances tell how near vectors bring what they learnt."""
-    rng = np.random.default_rng([seed, TRAIN_STREAM])
-    return triples.take(distinct(rng.integers(0, triples.count, FIT_TRIPLES))) if triples.count else triples
+    rng = np.random.default_rng([limits.seed, TRAIN_STREAM])
+    count = limits.settings.fit_triples
+    return triples.take(distinct(rng.integers(0, triples.count, count))) if triples.count else triples
 
 
 @dataclass(frozen=True)
@@ -56,11 +55,12 @@ class EvidenceFitting:
         fitted_on: Literal["valid", "train"] = "valid" if triples.count else "train"
         triples = triples if triples.count else graph.train
         rng = np.random.default_rng([limits.seed, SAMPLE_STREAM])
-        if triples.count > FIT_TRIPLES:
-            triples = triples.take(np.sort(rng.choice(triples.count, FIT_TRIPLES, replace=False)))
+        if triples.count > limits.settings.fit_triples:
+            chosen = rng.choice(triples.count, limits.settings.fit_triples, replace=False)
+            triples = triples.take(np.sort(chosen))
         known = canonical(Triples.concat([graph.train, graph.valid]))
         problem = fit_problem(evidence, triples, known, graph.entities, limits.seed)
-        return EvidenceFitting(evidence, problem, fitted_on, graph.relation_rows, sampled(graph.train, limits.seed))
+        return EvidenceFitting(evidence, problem, fitted_on, graph.relation_rows, sampled(graph.train, limits))
 
     def fitted(self, distances: Distances) -> Evidence:
         """Evidence beside the vectors that were learnt."""

@@ -15,18 +15,8 @@ from dkge_dist.kernels.csr import Adjacency
 from dkge_dist.kernels.evidence.lists import joined_by
 from dkge_dist.types import OFFSET, ROW, Array, Triples
 
-SELF_WEIGHT = 10.0
-"""c of c·log((self_r + 1) / (pairs_r + 2)): a relation without self loops will hardly have one now."""
-
-
-BY_HEART = np.float32(12.0)
-"""What evidence is divided by where it would lift a candidate above what vectors know by heart."""
-
-LEARNT_SHARE = 0.9
-"""So many of the train triples lie nearer than where evidence begins to count less."""
-
-FARTHEST_SHARE = 0.99
-"""And so many at most, however far away new triples lie."""
+MEMORISATION_DAMPING = np.float32(12.0)
+"""Evidence is divided by it where it would lift a candidate above train triples, which vectors know already."""
 
 
 def combined_score(distance: Array, evidence: Array, near: float) -> Array:
@@ -37,7 +27,7 @@ def combined_score(distance: Array, evidence: Array, near: float) -> Array:
     """
     left = distance - evidence
     bound = np.float32(near)
-    lifted = np.where(left < bound, bound - (bound - left) / BY_HEART, left)
+    lifted = np.where(left < bound, bound - (bound - left) / MEMORISATION_DAMPING, left)
     score: Array = -np.where(evidence > 0, np.minimum(distance, lifted), left)
     return score
 
@@ -81,9 +71,10 @@ class Evidence:
             found = distances(Questions.of(triples, asks_tail=True), np.arange(triples.count + 1), triples.tail)
             return [float(np.quantile(found, share)) for share in shares]
 
-        near, farthest = nearer(train, LEARNT_SHARE, FARTHEST_SHARE)
+        settings = self.graph.limits.settings
+        near, farthest = nearer(train, settings.learnt_share, settings.farthest_share)
         if new is not None and new.count:
-            near = min(max(near, *nearer(new, LEARNT_SHARE)), farthest)
+            near = min(max(near, *nearer(new, settings.learnt_share)), farthest)
         return replace(self, weights=replace(self.weights, near=near))
 
     def candidates(self, questions: Questions) -> ScoredCandidates:
@@ -110,7 +101,7 @@ class Evidence:
         """E of the questions' own entities; a self loop that stands in train is not counted for itself."""
         loops = self.other_loops(questions)
         pairs = self.graph.counts.pairs[questions.relation] + loops
-        scores: Array = SELF_WEIGHT * np.log((loops + 1) / (pairs + 2))
+        scores: Array = self.graph.limits.settings.self_weight * np.log((loops + 1) / (pairs + 2))
         return scores.astype(np.float32)
 
     def other_loops(self, questions: Questions) -> Array:

@@ -25,7 +25,7 @@ from dkge_dist.kernels.evidence.lists import EvidenceCounts, EvidenceGraph, Evid
 from dkge_dist.kernels.evidence.walks import COLUMNS, Found, WalkInputs, link_pairs, walk, weigh_pairs
 from dkge_dist.kernels.jit import as_readonly, threads
 from dkge_dist.kernels.sets import distinct, runs
-from dkge_dist.settings import Settings
+from dkge_dist.settings import EvidenceSettings, Settings
 from dkge_dist.types import OFFSET, ROW, Array
 
 SLICES_A_THREAD = 4
@@ -47,11 +47,14 @@ class WalkLimits(NamedTuple):
     seed: int
     max_neighbours: int
     max_candidates: int
+    settings: EvidenceSettings = EvidenceSettings()
+    """What else was tuned."""
 
     @staticmethod
     def of(settings: Settings) -> WalkLimits:
         """Those of a model that was learnt under some settings."""
-        return WalkLimits(settings.seed, settings.evidence.max_neighbours, settings.evidence.max_candidates)
+        evidence = settings.evidence
+        return WalkLimits(settings.seed, evidence.max_neighbours, evidence.max_candidates, evidence)
 
 
 @dataclass(frozen=True)

@@ -321,7 +321,7 @@ def _beside(night: Night, evidence: Evidence, distances: Distances, monitor: Mon
         monitor.progress(1.0, "fitting the weights of evidence")
         return EvidenceFitting.of(graph, WalkLimits.of(settings), evidence.graph).fitted(distances)
     known = (graph.train, night.plan.triples.take(night.plan.added))
-    return evidence.beside(distances, *(sampled(triples, settings.seed) for triples in known))
+    return evidence.beside(distances, *(sampled(triples, WalkLimits.of(settings)) for triples in known))
 
 
 COMPETITORS = 1000

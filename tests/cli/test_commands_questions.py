@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dkge_dist.ask.model import open_model
-from dkge_dist.evidence.scores import BY_HEART
+from dkge_dist.evidence.scores import MEMORISATION_DAMPING as DAMPING
 from dkge_dist.store.store import Store
 from dkge_dist.surfaces import api
 from dkge_dist.types import Split
@@ -46,7 +46,7 @@ class TestAnswer:
         assert len(told) == len(alone) == 60
         for entity, answer in told.items():
             weight = sum(reason["weight"] for reason in answer["why"])
-            score = combined(-alone[entity], weight, evidence.weights.near, BY_HEART)
+            score = combined(-alone[entity], weight, evidence.weights.near, DAMPING)
             assert answer["score"] == pytest.approx(score, abs=1e-4)
             assert all(set(reason) == {"kind", "weight", "text"} for reason in answer["why"])
         assert {reason["kind"] for answer in told.values() for reason in answer["why"]} > {"self", "other", "company"}

@@ -10,18 +10,26 @@ from hypothesis import strategies as st
 from dkge_dist.evidence.counts import PathShares, RelationCounts
 from dkge_dist.evidence.features import FEATURES
 from dkge_dist.evidence.questions import Questions
-from dkge_dist.evidence.scores import BY_HEART, Evidence
+from dkge_dist.evidence.scores import MEMORISATION_DAMPING as DAMPING
+from dkge_dist.evidence.scores import Evidence
 from dkge_dist.evidence.walks import GraphEvidence, WalkLimits
 from dkge_dist.evidence.weights import NOWHERE, EvidenceWeights
 from dkge_dist.graph.relation_paths import PathCounts
 from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.triples import canonical
+from dkge_dist.settings import EvidenceSettings
 from dkge_dist.types import ROW, Array
 from tests.reference import Triple
 from tests.reference_evidence import combined
 from tests.strategies import RandomGraph, digests, to_triples
 
-limits = st.builds(WalkLimits, st.integers(0, 2**63 - 1), st.integers(1, 4), st.sampled_from([8, 12, 20, 40, 1000]))
+limits = st.builds(
+    WalkLimits,
+    st.integers(0, 2**63 - 1),
+    st.integers(1, 4),
+    st.sampled_from([8, 12, 20, 40, 1000]),
+    st.just(EvidenceSettings()),
+)
 """Few neighbours, so that small graphs have hubs; few candidates, so that some are left out."""
 
 
@@ -102,7 +110,7 @@ def dense_scores(vectors: tuple[Array, Array], evidence: Evidence | None, questi
         return -distances
     spoken = evidence.of(questions_of([question] * rows), np.arange(rows, dtype=ROW))
     near = evidence.weights.near
-    return np.array([combined(f, e, near, BY_HEART) for f, e in zip(distances, spoken, strict=True)], np.float32)
+    return np.array([combined(f, e, near, DAMPING) for f, e in zip(distances, spoken, strict=True)], np.float32)
 
 
 def dense_rank(scores: Array, true: int, removed: Iterable[int], alive: Iterable[int]) -> float:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dkge_dist.evidence import fitting as module
 from dkge_dist.evidence.fit import fitting_half
 from dkge_dist.evidence.fitting import EvidenceFitting, validation_half
 from dkge_dist.evidence.questions import Questions
-from dkge_dist.evidence.scores import FARTHEST_SHARE, LEARNT_SHARE
 from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.contexts import Sampling
+from dkge_dist.settings import EvidenceSettings
 from dkge_dist.types import Array
 from tests.evidence.test_fit import RELATIONS, ROWS, some_triples
 from tests.strategies import to_list
@@ -72,10 +71,10 @@ def test_most_train_triples_lie_nearer_than_near() -> None:
     assert questions.asks_tail.all()
     asked = list(zip(questions.entity.tolist(), questions.relation.tolist(), answers.tolist(), strict=True))
     assert len(set(asked)) == len(asked) > 100 and set(asked) <= set(to_list(graph.train))
-    assert (distances.given[-1] < near).sum() == pytest.approx(LEARNT_SHARE * len(asked), abs=1)
+    assert (distances.given[-1] < near).sum() == pytest.approx(0.9 * len(asked), abs=1)
 
 
-@pytest.mark.parametrize(("away", "share"), [(0.5, LEARNT_SHARE), (1.02, None), (9.0, FARTHEST_SHARE)])
+@pytest.mark.parametrize(("away", "share"), [(0.5, 0.9), (1.02, None), (9.0, 0.99)])
 def test_new_triples_that_lie_farther_away_are_known_too(away: float, share: float | None) -> None:
     """As far as nearly all old ones lie; where they lie nearer, nothing changes."""
     graph = graph_of()
@@ -84,19 +83,18 @@ def test_new_triples_that_lie_farther_away_are_known_too(away: float, share: flo
 
     def distances(questions: Questions, indptr: Array, rows: Array) -> Array:
         if questions.count == new.count:
-            return np.full(rows.shape[0], away * LEARNT_SHARE, np.float32)
+            return np.full(rows.shape[0], away * 0.9, np.float32)
         return np.linspace(0, 1, rows.shape[0], dtype=np.float32)
 
     near = fitted.beside(distances, graph.train, new).weights.near
-    assert near == pytest.approx(share if share is not None else away * LEARNT_SHARE, abs=1e-6)
-    assert fitted.beside(distances, graph.train, new.take(slice(0))).weights.near == pytest.approx(LEARNT_SHARE)
+    assert near == pytest.approx(share if share is not None else away * 0.9, abs=1e-6)
+    assert fitted.beside(distances, graph.train, new.take(slice(0))).weights.near == pytest.approx(0.9)
 
 
-def test_without_validation_train_triples_fit_without_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_validation_train_triples_fit_without_vectors() -> None:
     """They have seen the triples. Of many a sample is enough, the same for the same seed."""
-    monkeypatch.setattr(module, "FIT_TRIPLES", 50)
-    graph = graph_of(valid=False)
-    fitting, again = EvidenceFitting.of(graph, BOUNDS), EvidenceFitting.of(graph, BOUNDS)
+    graph, bounds = graph_of(valid=False), BOUNDS._replace(settings=EvidenceSettings(fit_triples=50))
+    fitting, again = EvidenceFitting.of(graph, bounds), EvidenceFitting.of(graph, bounds)
     assert fitting.fitted_on == "train"
     assert fitting.problem.questions.count == 100
     assert fitting.problem.rows.tobytes() == again.problem.rows.tobytes()

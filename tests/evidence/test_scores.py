@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dkge_dist.evidence.features import features
-from dkge_dist.evidence.scores import BY_HEART, SELF_WEIGHT, Evidence, ScoredCandidates, combined_score
+from dkge_dist.evidence.scores import MEMORISATION_DAMPING as DAMPING
+from dkge_dist.evidence.scores import Evidence, ScoredCandidates, combined_score
 from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.evidence.weights import NOWHERE
 from tests.evidence.building import every_pair, every_question, limits, questions_of, scored
@@ -56,7 +57,7 @@ def test_combined_score_equals_the_slow_twin(pairs: list[tuple[float, float]], n
     distance, evidence = np.array(pairs, np.float32).reshape(-1, 2).T
     found = combined_score(distance, evidence, near)
     assert found.dtype == np.float32
-    assert found.tolist() == [combined(f, e, near, BY_HEART) for f, e in zip(distance, evidence, strict=True)]
+    assert found.tolist() == [combined(f, e, near, DAMPING) for f, e in zip(distance, evidence, strict=True)]
 
 
 @given(numbers, st.floats(0, 60, width=32), st.floats(0, 60, width=32))
@@ -77,7 +78,7 @@ def test_evidence_for_a_candidate_never_lowers_it_and_more_never_less(
 def test_evidence_counts_a_part_above_what_is_known_by_heart() -> None:
     distance, evidence = np.array([10, 10, 10, 2, 10], np.float32), np.array([4, 6, 6 + 3, 3, -5], np.float32)
     found = combined_score(distance, evidence, 4.0)
-    expected = [-6, -4, -4 + 3 / BY_HEART, max(-2, -4 + 5 / BY_HEART), -15]
+    expected = [-6, -4, -4 + 3 / DAMPING, max(-2, -4 + 5 / DAMPING), -15]
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
@@ -87,7 +88,7 @@ def test_the_own_entity_as_answer(asks_tail: bool) -> None:
     triples = [(0, 0, 0), (1, 0, 1), (2, 0, 3), (2, 1, 3)]
     evidence = scored(triples, 5, 2)
     asked = questions_of([(4, 0, asks_tail), (0, 0, asks_tail), (4, 1, asks_tail)])
-    expected = [SELF_WEIGHT * np.log(3 / 5), SELF_WEIGHT * np.log(2 / 4), SELF_WEIGHT * np.log(1 / 3)]
+    expected = [10 * np.log(3 / 5), 10 * np.log(2 / 4), 10 * np.log(1 / 3)]
     assert evidence.of_own(asked).tolist() == pytest.approx(expected)
     assert evidence.of(asked, asked.entity).tobytes() == evidence.of_own(asked).tobytes()
     assert evidence.other_loops(asked).tolist() == [2, 1, 0]

@@ -49,7 +49,7 @@ def rebuilt(opened: Model) -> GraphEvidence:
 
 def test_limits_are_settings() -> None:
     settings = load_settings(None, ["seed=3", "evidence.max_neighbours=9", "evidence.max_candidates=80"])
-    assert WalkLimits.of(settings) == WalkLimits(3, 9, 80)
+    assert WalkLimits.of(settings) == WalkLimits(3, 9, 80, settings.evidence)
 
 
 def test_a_model_is_opened_with_the_evidence_that_it_was_learnt_with(store: Path) -> None:

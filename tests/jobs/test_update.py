@@ -15,7 +15,7 @@ from dkge_dist.ask.ranks import metrics, rank
 from dkge_dist.evidence.fit import fitting_half
 from dkge_dist.evidence.fitting import EvidenceFitting
 from dkge_dist.evidence.questions import Questions
-from dkge_dist.evidence.scores import FARTHEST_SHARE, LEARNT_SHARE, Evidence
+from dkge_dist.evidence.scores import Evidence
 from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.graph.labels import Labels
 from dkge_dist.jobs.graphs import training_graph
@@ -282,8 +282,8 @@ def test_evidence_leaves_above_what_vectors_know_after_the_night(
         embedding.distances(Questions.of(triples, True), np.arange(triples.count + 1), triples.tail)
         for triples in (train, added)
     )
-    near, farthest = (np.quantile(distance, share) for share in (LEARNT_SHARE, FARTHEST_SHARE))
-    expected = min(max(near, np.quantile(new, LEARNT_SHARE)), farthest)
+    near, farthest = (np.quantile(distance, share) for share in (0.9, 0.99))
+    expected = min(max(near, np.quantile(new, 0.9)), farthest)
     assert (distance < evidence.weights.near).mean() == pytest.approx((distance < expected).mean(), abs=0.03)
     assert evidence.weights.near != old.weights.near
 
