@@ -26,7 +26,7 @@ from dkge_dist.surfaces.requests import history as ask_history
 from dkge_dist.surfaces.requests import learning as ask_learning
 from dkge_dist.surfaces.requests import questions as ask_questions
 from dkge_dist.surfaces.requests import settings as ask_settings
-from dkge_dist.surfaces.requests.fields import Option, Request
+from dkge_dist.surfaces.requests.fields import Option, Request, options_of
 
 Report = dict[str, Any]
 
@@ -99,7 +99,7 @@ def _run(name: str, command: Command, given: dict[str, Any]) -> None:
     as_json, quiet, words = given.pop("as_json"), given.pop("quiet", False), given.pop("words", None)
     known = {field.name for field in fields(command.request)}
     values = {key: value for key, value in given.items() if value is not None}
-    for key, option in _options(command.request).items():
+    for key, option in options_of(command.request).items():
         if option.off is not None:
             values[key] = not values[key]
     if command.request.positional is not None:
@@ -152,13 +152,6 @@ def _emit_batch(report: Report, command: Command, batch: Path, as_json: bool) ->
         raise typer.Exit(1)
 
 
-def _options(request: type[Request[Any]]) -> dict[str, Option]:
-    """What the fields of a request say of themselves, of those that the command line takes."""
-    hints = get_type_hints(request, include_extras=True)
-    told = {field.name: get_args(hints[field.name])[1:] for field in fields(request) if field.init}
-    return {name: option for name, (option,) in told.items() if isinstance(option, Option)}
-
-
 def _parameter(name: str, option: Option, default: Any, kind: Any) -> inspect.Parameter:
     """A field of a request as typer takes it."""
     default = default if option.default is ... else option.default
@@ -178,7 +171,8 @@ def _parameter(name: str, option: Option, default: Any, kind: Any) -> inspect.Pa
     if option.argument:
         told: Any = typer.Argument(**shared)
     elif option.off is not None:
-        told, default = typer.Option(option.off, **shared), False
+        flag, shared["help"] = option.off
+        told, default = typer.Option(flag, **shared), False
     else:
         flag = f"--{name.replace('_', '-')}"
         # Without names of its own typer would give a flag that is off a second one to turn it off.
@@ -192,7 +186,7 @@ def _typer_function(name: str, command: Command) -> Callable[..., None]:
     kinds = get_type_hints(request)
     parts = {field.name: field for field in fields(request)}
     # Settings are all words that are left when the others have their places.
-    options = sorted(_options(request).items(), key=lambda pair: pair[0] == "settings")
+    options = sorted(options_of(request).items(), key=lambda pair: pair[0] == "settings")
     parameters = [_parameter(key, option, parts[key].default, kinds[key]) for key, option in options]
     if request.positional is not None:
         parameters.insert(1, _parameter("words", request.positional, None, list[str] | None))

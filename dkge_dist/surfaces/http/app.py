@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import FastAPI, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -22,7 +21,6 @@ from dkge_dist.surfaces.http import schemas
 from dkge_dist.surfaces.http.api_page import api_page
 from dkge_dist.surfaces.http.guards import App, Guard, GuardOptions, Receive, Scope, Send, error_body
 from dkge_dist.surfaces.http.options import ServeOptions
-from dkge_dist.surfaces.http.request_log import RequestLog
 from dkge_dist.surfaces.http.request_metrics import RequestMetrics
 from dkge_dist.surfaces.http.service import NotFoundError, Service, chosen_version
 from dkge_dist.surfaces.http.versions import NotReadyError
@@ -38,6 +36,71 @@ ERRORS: dict[int | str, dict[str, Any]] = {
     404: {"model": schemas.ErrorMessage, "description": "No such label or version."},
     422: {"model": schemas.ErrorMessage, "description": "A parameter is wrong."},
 }
+
+
+class Route(NamedTuple):
+    """A question over HTTP: `asked` are the parameters of a GET, or the body of a POST."""
+
+    method: str
+    path: str
+    asked: type[BaseModel]
+    gives: type[BaseModel]
+    work: Callable[[Service, Any], BaseModel]
+    about: str
+
+
+ROUTES = (
+    Route(
+        "GET", "answer", schemas.AnswerQuery, schemas.AnswerResponse, lambda at, asked: at.answer_one(asked.request()),
+        "The best answers to (head, relation, ?), (?, relation, tail) or (head, ?, tail): known facts first.",
+    ),
+    Route(
+        "POST", "answer", schemas.AnswerRequest, schemas.AnswerBatch, Service.answer,
+        "Many questions at once, all by the same version; one that cannot be answered is told in its place.",
+    ),
+    Route(
+        "GET", "score", schemas.ScoreQuery, schemas.ScoreResponse, lambda at, asked: at.score_one(asked.request()),
+        "How plausible a triple is.",
+    ),
+    Route("POST", "score", schemas.ScoreRequest, schemas.ScoreBatch, Service.score, "How plausible many triples are."),
+    Route(
+        "GET", "similar", schemas.SimilarQuery, schemas.SimilarResponse,
+        lambda at, asked: at.similar_one(asked.request()), "The nearest entities.",
+    ),
+    Route(
+        "POST", "similar", schemas.SimilarRequest, schemas.SimilarBatch, Service.similar,
+        "The nearest entities of many.",
+    ),
+    Route(
+        "GET", "vectors", schemas.VectorQuery, schemas.VectorResponse,
+        lambda at, asked: at.vector(asked.label, asked.kind, chosen_version(asked.version, asked.as_of)),
+        "The vector of an entity or a relation.",
+    ),
+    Route(
+        "GET", "search", schemas.SearchQuery, schemas.SearchResults,
+        lambda at, asked: at.search(asked.q, asked.kind, asked.limit, chosen_version(asked.version, asked.as_of)),
+        "Entities or relations by the beginning of their label or display name, whatever its case.",
+    ),
+    Route(
+        "GET", "entity", schemas.EntityQuery, schemas.EntityFacts,
+        lambda at, asked: at.entity(asked.label, asked.limit, asked.offset, chosen_version(asked.version, asked.as_of)),
+        "An entity and its facts.",
+    ),
+    Route(
+        "GET", "versions", schemas.VersionsQuery, schemas.VersionList, lambda at, asked: at.versions_list(asked.limit),
+        "The versions of the store, the one that is asked by default, and the aliases.",
+    ),
+    Route(
+        "GET", "diff", schemas.DiffQuery, schemas.DiffResponse,
+        lambda at, asked: at.diff(asked.from_, asked.to, asked.limit, asked.about),
+        "What changed between two snapshots.",
+    ),
+    Route(
+        "GET", "fidelity", schemas.FidelityQuery, schemas.FidelityResponse,
+        lambda at, asked: at.fidelity(chosen_version(asked.version, asked.as_of)),
+        "What a version learnt of its night, as it was measured then.",
+    ),
+)  # fmt: skip
 
 
 def create_app(open_service: Callable[[], Service], options: ServeOptions, counts: Path | None = None) -> App:
@@ -58,7 +121,7 @@ def create_app(open_service: Callable[[], Service], options: ServeOptions, count
     _handle_errors(app, api)
     routes = [str(getattr(route, "path", "")) for route in app.routes]
     api.metrics = RequestMetrics(sorted(set(routes)), counts, options.workers)
-    log = RequestLog(EventLog(Path(options.log_json), "serve")) if options.log_json is not None else None
+    log = EventLog(Path(options.log_json), "serve") if options.log_json is not None else None
     guard = GuardOptions(options.token(), 1024 * options.max_body_kb, options.max_seconds, options.rate or 0.0)
     return Guard(_without_blanks(app), guard, api.metrics, log)
 
@@ -124,74 +187,29 @@ class _Api:
             raise NotReadyError("the server is starting or stopping; ask again")
         return await asyncio.get_running_loop().run_in_executor(self._threads, compute)
 
+    def _endpoint(self, route: Route) -> Callable[..., Awaitable[Response]]:
+        """A route as FastAPI reads it: by the annotations of a function."""
+
+        async def endpoint(asked: Any) -> Response:
+            return await self._answer(lambda: route.work(self.service, asked))
+
+        is_query = route.method == "GET"
+        endpoint.__annotations__ = {"asked": Annotated[route.asked, Query()] if is_query else route.asked}
+        endpoint.__name__ = route.path + ("" if is_query else "_batch")
+        return endpoint
+
     def add_routes(self, app: FastAPI) -> None:
         """All of them."""
-        get = partial(app.get, responses=ERRORS, response_model_exclude_none=True)
-        post = partial(app.post, responses=ERRORS, response_model_exclude_none=True)
-
-        @get("/api/answer", response_model=schemas.AnswerResponse)
-        async def answer(asked: Annotated[schemas.AnswerQuery, Query()]) -> Response:
-            """The best answers to (head, relation, ?), (?, relation, tail) or (head, ?, tail): known facts first."""
-            return await self._answer(lambda: self.service.answer_one(asked.request()))
-
-        @post("/api/answer", response_model=schemas.AnswerBatch)
-        async def answer_batch(asked: schemas.AnswerRequest) -> Response:
-            """Many questions at once, all by the same version; one that cannot be answered is told in its place."""
-            return await self._answer(lambda: self.service.answer(asked))
-
-        @get("/api/score", response_model=schemas.ScoreResponse)
-        async def score(asked: Annotated[schemas.ScoreQuery, Query()]) -> Response:
-            """How plausible a triple is."""
-            return await self._answer(lambda: self.service.score_one(asked.request()))
-
-        @post("/api/score", response_model=schemas.ScoreBatch)
-        async def score_batch(asked: schemas.ScoreRequest) -> Response:
-            """How plausible many triples are."""
-            return await self._answer(lambda: self.service.score(asked))
-
-        @get("/api/similar", response_model=schemas.SimilarResponse)
-        async def similar(asked: Annotated[schemas.SimilarQuery, Query()]) -> Response:
-            """The nearest entities."""
-            return await self._answer(lambda: self.service.similar_one(asked.request()))
-
-        @post("/api/similar", response_model=schemas.SimilarBatch)
-        async def similar_batch(asked: schemas.SimilarRequest) -> Response:
-            """The nearest entities of many."""
-            return await self._answer(lambda: self.service.similar(asked))
-
-        @get("/api/vectors", response_model=schemas.VectorResponse)
-        async def vectors(asked: Annotated[schemas.VectorQuery, Query()]) -> Response:
-            """The vector of an entity or a relation."""
-            version = chosen_version(asked.version, asked.as_of)
-            return await self._answer(lambda: self.service.vector(asked.label, asked.kind, version))
-
-        @get("/api/search", response_model=schemas.SearchResults)
-        async def search(asked: Annotated[schemas.SearchQuery, Query()]) -> Response:
-            """Entities or relations by the beginning of their label or display name, whatever its case."""
-            version = chosen_version(asked.version, asked.as_of)
-            return await self._answer(lambda: self.service.search(asked.q, asked.kind, asked.limit, version))
-
-        @get("/api/entity", response_model=schemas.EntityFacts)
-        async def entity(asked: Annotated[schemas.EntityQuery, Query()]) -> Response:
-            """An entity and its facts."""
-            version = chosen_version(asked.version, asked.as_of)
-            return await self._answer(lambda: self.service.entity(asked.label, asked.limit, asked.offset, version))
-
-        @get("/api/versions", response_model=schemas.VersionList)
-        async def versions(asked: Annotated[schemas.VersionsQuery, Query()]) -> Response:
-            """The versions of the store, the one that is asked by default, and the aliases."""
-            return await self._answer(lambda: self.service.versions_list(asked.limit))
-
-        @get("/api/diff", response_model=schemas.DiffResponse)
-        async def diff(asked: Annotated[schemas.DiffQuery, Query()]) -> Response:
-            """What changed between two snapshots."""
-            return await self._answer(lambda: self.service.diff(asked.from_, asked.to, asked.limit, asked.about))
-
-        @get("/api/fidelity", response_model=schemas.FidelityResponse)
-        async def fidelity(asked: Annotated[schemas.FidelityQuery, Query()]) -> Response:
-            """What a version learnt of its night, as it was measured then."""
-            version = chosen_version(asked.version, asked.as_of)
-            return await self._answer(lambda: self.service.fidelity(version))
+        for route in ROUTES:
+            app.add_api_route(
+                f"/api/{route.path}",
+                self._endpoint(route),
+                methods=[route.method],
+                response_model=route.gives,
+                responses=ERRORS,
+                response_model_exclude_none=True,
+                description=route.about,
+            )
 
         @app.get("/health", response_model=schemas.Health)
         async def health() -> schemas.Health:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import MISSING
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from dkge_dist.records import Fidelity, VersionRecord
+from dkge_dist.surfaces.requests.fields import Request, options_of
+from dkge_dist.surfaces.requests.questions import Answer, Score, Similar
 
 MAX_LABEL = 4096
 """Characters of a label or a name in a request."""
-DEFAULT_KNOWN = 50
-"""Known facts that are listed before the predictions."""
 
 MAX_ABOUT = 64
 """Entities that a change may be asked about at once."""
@@ -256,6 +257,13 @@ class Readiness(BaseModel):
     problem: str | None = None
 
 
+def _as_in(request: type[Request[Any]], name: str, default: Any = MISSING) -> Any:
+    """A parameter that a request has too: what it means, its limits, and its default unless HTTP has another one."""
+    option, field = options_of(request)[name], request.__dataclass_fields__[name]
+    chosen = field.default if default is MISSING else default
+    return Field(chosen, description=option.help, ge=option.at_least, le=option.at_most)
+
+
 class TripleQuestion(BaseModel):
     """A triple; in a question what is asked for is left out, null or `?`."""
 
@@ -269,81 +277,84 @@ class TripleQuestion(BaseModel):
 class _Asked(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    version: VersionText | None = None
-    as_of: VersionText | None = None
+    version: VersionText | None = _as_in(Answer, "version")
+    as_of: Annotated[VersionText | None, Field(description="The same as `version`.")] = None
+
+    def options(self, *others: str) -> dict[str, Any]:
+        """All but the parts of a question."""
+        return self.model_dump(exclude=set(others))
 
 
-class AnswerRequest(_Asked):
+class _AnswerOptions(_Asked):
+    k: int = _as_in(Answer, "top")
+    known: Annotated[int, Field(ge=0, description="Known facts to list at most, before the predictions.")] = 50
+    new_only: bool = _as_in(Answer, "new_only")
+    why: bool = _as_in(Answer, "why")
+    evidence: bool = _as_in(Answer, "evidence")
+    probability: Annotated[bool, Field(description="The probability of each answer.")] = False
+
+
+class _ScoreOptions(_Asked):
+    ranks: bool = _as_in(Score, "ranks", default=False)
+    evidence: bool = _as_in(Score, "evidence")
+
+
+class _SimilarOptions(_Asked):
+    k: int = _as_in(Similar, "top")
+
+
+class AnswerRequest(_AnswerOptions):
     """Many questions at once."""
 
     batch: Annotated[list[TripleQuestion], Field(min_length=1)]
-    k: Annotated[int, Field(ge=1)] = 10
-    known: Annotated[int, Field(ge=0)] = DEFAULT_KNOWN
-    new_only: bool = False
-    why: bool = False
-    evidence: bool = True
-    probability: bool = False
 
 
-class ScoreRequest(_Asked):
+class ScoreRequest(_ScoreOptions):
     """Many triples at once. `ranks` costs a pass over all entities."""
 
     batch: Annotated[list[TripleQuestion], Field(min_length=1)]
-    ranks: bool = False
-    evidence: bool = True
 
 
-class SimilarRequest(_Asked):
+class SimilarRequest(_SimilarOptions):
     """Many entities at once."""
 
     batch: Annotated[list[Label], Field(min_length=1)]
-    k: Annotated[int, Field(ge=1)] = 10
 
 
-class AnswerQuery(_Asked):
+class AnswerQuery(_AnswerOptions):
     """One question: exactly one of head, relation and tail is left out, empty or `?`."""
 
     head: Label | None = None
     relation: Label | None = None
     tail: Label | None = None
-    k: Annotated[int, Field(ge=1, description="predictions after the known facts")] = 10
-    known: Annotated[int, Field(ge=0, description="known facts to list at most")] = DEFAULT_KNOWN
-    new_only: Annotated[bool, Field(description="leave known facts out")] = False
-    why: Annotated[bool, Field(description="the evidence of each answer, in words")] = False
-    evidence: Annotated[bool, Field(description="count what the graph says; else vectors alone decide")] = True
-    probability: Annotated[bool, Field(description="the probability of each answer")] = False
 
     def request(self) -> AnswerRequest:
         """As a batch of one."""
-        options = self.model_dump(exclude={"head", "relation", "tail"})
         one = TripleQuestion(head=self.head, relation=self.relation, tail=self.tail)
-        return AnswerRequest(batch=[one], **options)
+        return AnswerRequest(batch=[one], **self.options("head", "relation", "tail"))
 
 
-class ScoreQuery(_Asked):
+class ScoreQuery(_ScoreOptions):
     """One triple."""
 
     head: Label
     relation: Label
     tail: Label
-    ranks: Annotated[bool, Field(description="ranks of both ends, for which all entities are compared")] = False
-    evidence: bool = True
 
     def request(self) -> ScoreRequest:
         """As a batch of one."""
         one = TripleQuestion(head=self.head, relation=self.relation, tail=self.tail)
-        return ScoreRequest(batch=[one], **self.model_dump(exclude={"head", "relation", "tail"}))
+        return ScoreRequest(batch=[one], **self.options("head", "relation", "tail"))
 
 
-class SimilarQuery(_Asked):
+class SimilarQuery(_SimilarOptions):
     """One entity."""
 
     entity: Label
-    k: Annotated[int, Field(ge=1)] = 10
 
     def request(self) -> SimilarRequest:
         """As a batch of one."""
-        return SimilarRequest(batch=[self.entity], **self.model_dump(exclude={"entity"}))
+        return SimilarRequest(batch=[self.entity], **self.options("entity"))
 
 
 class VectorQuery(_Asked):

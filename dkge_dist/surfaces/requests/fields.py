@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar, get_args, get_type_hints
 
 from dkge_dist.graph.sources import FORMATS
 from dkge_dist.types import PathLike, ProgressOption, SettingsGiven, StopCallback
@@ -25,8 +25,8 @@ Result = TypeVar("Result", covariant=True)
 class Option:
     """A field for people: what it means, and how the command line takes it.
 
-    `flags` are its names there (by default its own), `off` is the flag that turns it off, `words` its type where that
-    is not told by the field's. An `argument` is given by its place.
+    `flags` are its names there (by default its own), `off` is a flag that turns it off, and what that means. `words` is
+    its type there where that is not told by the field's. An `argument` is given by its place.
     """
 
     help: str = ""
@@ -34,7 +34,7 @@ class Option:
     metavar: str | None = None
     at_least: float | None = None
     at_most: float | None = None
-    off: str | None = None
+    off: tuple[str, str] | None = None
     words: Any = None
     argument: bool = False
     default: Any = ...
@@ -70,6 +70,13 @@ class Request(ABC, Generic[Result]):
         raise NotImplementedError
 
 
+def options_of(request: type[Any]) -> dict[str, Option]:
+    """What the fields of a request say of themselves, of those that the command line takes."""
+    hints = get_type_hints(request, include_extras=True)
+    told = {field.name: get_args(hints[field.name])[1:] for field in fields(request)}
+    return {name: option for name, (option,) in told.items() if isinstance(option, Option)}
+
+
 VersionName = str | int | None
 """A version number, an alias, or the name of a snapshot; None is the current one."""
 
@@ -80,7 +87,13 @@ Stop = Annotated[
     StopCallback | None,
     PythonOnly("Asked after every batch; when it returns True, the job stops and the store stays as it is."),
 ]
-NoEvidence = Option("By vectors alone, without what the graph says.", off="--no-evidence")
+WithEvidence = Annotated[
+    bool,
+    Option(
+        "Count what the graph says; without, vectors alone decide.",
+        off=("--no-evidence", "By vectors alone, without what the graph says."),
+    ),
+]
 SHARDS = "With --shards: "
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from dkge_dist.surfaces.requests.fields import (
-    NoEvidence,
     OfModel,
     OnShards,
     OnStore,
@@ -18,6 +17,7 @@ from dkge_dist.surfaces.requests.fields import (
     Quietly,
     Request,
     VersionName,
+    WithEvidence,
     argument,
     as_path,
     version_name,
@@ -49,7 +49,7 @@ class Evaluate(OnShards, OfModel, OnStore, Request["Evaluation"]):
     protocol: Annotated[
         Literal["paper", "filtered"], Option("paper: train triples do not compete; filtered: no known one.")
     ] = "filtered"
-    evidence: Annotated[bool, NoEvidence] = True
+    evidence: WithEvidence = True
     ranks: Annotated[bool, Option("Also the ranks of every triple.")] = False
     relations: Annotated[bool, Option("Also a table by relation.")] = False
     categories: Annotated[bool, Option("Also by 1-1, 1-N, N-1, N-N.")] = False
@@ -83,7 +83,7 @@ class Fidelity(OnShards, OfModel, OnStore, Request["FidelityRecord"]):
         VersionName,
         Option("The snapshot (or date) that the night began with; by default the last.", ("--from",), "V"),
     ] = None
-    evidence: Annotated[bool, NoEvidence] = True
+    evidence: WithEvidence = True
 
     def run(self) -> FidelityRecord:
         """Rank all of its triples, exactly."""
@@ -91,9 +91,6 @@ class Fidelity(OnShards, OfModel, OnStore, Request["FidelityRecord"]):
 
         options = job.FidelityOptions(version_name(self.since), self.evidence)
         return job.fidelity(self.open_store(), self.runtime(), self.version_name, options)
-
-
-Top = Option("How many predictions.", at_least=1)
 
 
 @dataclass(frozen=True)
@@ -127,10 +124,10 @@ class Answer(Questions, Request[Report]):
     relation: Annotated[str | None, PythonOnly("The relation.")] = None
     _: KW_ONLY
     tail: Annotated[str | None, Option("Ask for the head of this tail.")] = None
-    top: Annotated[int, Top] = 10
+    top: Annotated[int, Option("How many predictions.", at_least=1)] = 10
     new_only: Annotated[bool, Option("Leave out what the graph says already.")] = False
     why: Annotated[bool, Option("Tell the evidence of each answer.")] = False
-    evidence: Annotated[bool, NoEvidence] = True
+    evidence: WithEvidence = True
     batch: Annotated[
         Triplets | None,
         Option("File of questions: head<TAB>relation<TAB>tail, `?` for what is asked.", words=Path | None),
@@ -174,8 +171,14 @@ class Score(Questions, Request[Report]):
     relation: Annotated[str | None, PythonOnly("The relation.")] = None
     tail: Annotated[str | None, PythonOnly("The tail.")] = None
     _: KW_ONLY
-    ranks: Annotated[bool, Option("Save a pass over all entities.", off="--no-ranks")] = True
-    evidence: Annotated[bool, NoEvidence] = True
+    ranks: Annotated[
+        bool,
+        Option(
+            "Ranks of both ends, for which all entities are compared.",
+            off=("--no-ranks", "Save a pass over all entities."),
+        ),
+    ] = True
+    evidence: WithEvidence = True
     batch: Annotated[
         Triplets | None, Option("File of triples: head<TAB>relation<TAB>tail lines.", words=Path | None)
     ] = None
