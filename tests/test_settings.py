@@ -170,34 +170,6 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
     assert refusal(tmp_path) == f"{tmp_path}: Is a directory"
 
 
-def test_settings_do_not_change() -> None:
-    with pytest.raises(ValueError, match="frozen"):
-        load_settings().seed = 8  # type: ignore[misc]
-
-
-def test_the_paper_preset_is_the_published_method() -> None:
-    settings = load_settings(preset="paper")
-    assert (settings.model.dim, settings.model.entity_layers, settings.model.relation_layers) == (100, 1, 1)
-    assert (settings.context.cap, settings.context.hops, settings.context.path_length) == (35, 1, 2)
-    train = settings.train
-    assert (train.sampler, train.loss, train.margin, train.negatives) == ("bernoulli", "margin", 10.0, 1)
-    assert (train.optimizer, train.learning_rate, train.dense_learning_rate) == ("sgd", 0.005, None)
-    assert (train.schedule, train.init_scale, train.hide_targets) == ("constant", 1.0, 0.0)
-    assert not settings.evidence.enabled
-    assert not train.own_negative
-    assert (settings.online.epochs_over, settings.online.affected_by) == ("affected", "context")
-    assert not settings.online.hold_relations
-    assert (train.batch_size, train.max_epochs) == (500, 800)
-    assert train.patience > 0
-
-
-def test_presets_hold_known_settings_only_and_the_default_one_changes_none() -> None:
-    assert load_settings(preset="default") == load_settings() == Settings()
-    for name, values in PRESETS.items():
-        assert set(values) <= set(known_keys()), name
-        load_settings(preset=name)
-
-
 def test_files_and_words_go_over_a_preset(tmp_path: Path) -> None:
     path = written(tmp_path, "train:\n  batch_size: 200\n  margin: 5\n")
     train = load_settings(path, ["train.margin=7"], "paper").train
@@ -280,11 +252,6 @@ def test_no_learning_rate_of_its_own_for_dense_parameters(tmp_path: Path, text: 
 )  # fmt: skip
 def test_values_of_a_training_that_cannot_be(word: str) -> None:
     assert refusal(None, word).startswith(f"setting {word.partition('=')[0]}=")
-
-
-@pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.yaml")), ids=lambda path: path.stem)
-def test_every_file_that_comes_with_the_program_loads(path: Path) -> None:
-    load_settings(path)
 
 
 @pytest.mark.parametrize(

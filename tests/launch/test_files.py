@@ -87,12 +87,6 @@ class TestClusterYaml:
 
 
 class TestKubernetes:
-    def test_all_documents_are_kubernetes_objects(self) -> None:
-        for name in ("rayjob.yaml", "nightly-cronjob.yaml", "store-claim.yaml"):
-            for document in documents(name):
-                assert {"apiVersion", "kind", "metadata"} <= document.keys()
-                assert document["metadata"].keys() & {"name", "generateName"}
-
     def test_job_runs_an_existing_script_and_ends_with_it(self) -> None:
         spec = of_kind("rayjob.yaml", "RayJob")["spec"]
         python, script, *words = shlex.split(spec["entrypoint"])

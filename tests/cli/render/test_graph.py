@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from dkge_dist.surfaces.cli.render.graph import render_diff, render_ingested, render_synthesised
+from dkge_dist.surfaces.cli.render.graph import render_diff, render_ingested
 from tests.cli.render.reports import INGESTED
 
 Shown = pytest.CaptureFixture[str]
-
-
-def test_synth_names_the_folder_and_the_sizes(capsys: Shown) -> None:
-    render_synthesised({"entities": 3000, "triples": 7500, "seed": 0, "files": ["x"]}, Path("movies"))
-    assert capsys.readouterr().out == "movies: entities 3,000, triples 7,500\n"
 
 
 def test_ingest_counts_the_snapshot_and_its_change(capsys: Shown) -> None:
@@ -61,22 +54,6 @@ def test_ingest_says_what_nobody_asked_for(capsys: Shown) -> None:
     ]
     render_ingested({**INGESTED, "held_out_by_default": True, "valid": 0, "test": 0})
     assert "nothing is held out of so small a graph" in capsys.readouterr().out
-
-
-def test_diff_shows_counts_examples_and_the_file(capsys: Shown) -> None:
-    report = {
-        "from": "one", "to": "two", "added": 1200, "deleted_valid": 3, "seconds": 1.0, "out": "x.changes",
-        "added_examples": [["a", "r", "b"]], "deleted_examples": [["c", "r", "d"]],
-    }  # fmt: skip
-    render_diff(report)
-    assert capsys.readouterr().out.splitlines() == [
-        "one -> two",
-        "  added                             1,200",
-        "  deleted valid                         3",
-        "  + a\tr\tb",
-        "  - c\tr\td",
-        "  written to x.changes",
-    ]
 
 
 def test_diff_shows_display_names_beside_labels(capsys: Shown) -> None:

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from dkge_dist.surfaces.cli.render.history import (
     LOG_COLUMNS,
-    render_checked,
-    render_cleared,
     render_log,
-    render_rolled_back,
 )
 from tests.cli.render.reports import METRICS
 
@@ -76,36 +71,3 @@ def test_log_fits_100_columns_whatever_the_names_are(capsys: Shown) -> None:
     assert "2026-02-01 03:05  snapshot  …" in lines[0] and "-02-01  +17,472 -18,405" in lines[0]
     assert "snapshot  short " in lines[1]
     assert lines[1].endswith("12,345.6  .500  1.0 1.0 1.0")
-
-
-def test_log_of_snapshots_alone_explains_no_metrics(capsys: Shown) -> None:
-    render_log({"versions": [{"version": 1, "kind": "snapshot", "name": "base", "seconds": 1.0}]})
-    assert len(capsys.readouterr().out.splitlines()) == 2
-
-
-@pytest.mark.parametrize(
-    ("problems", "last"),
-    [
-        ([], "ok: 3 versions, 9 parts, 1,234 bytes"),
-        ([{"version": 2, "problem": "part x is damaged"}], "1 problems: 3 versions, 9 parts, 1,234 bytes"),
-    ],
-)
-def test_check_lists_problems_before_the_totals(problems: list[dict[str, Any]], last: str, capsys: Shown) -> None:
-    report = {"ok": not problems, "problems": problems, "versions": 3, "parts": 9, "bytes": 1234}
-    render_checked(report)
-    assert capsys.readouterr().out.splitlines() == [*(["version 2: part x is damaged"] if problems else []), last]
-
-
-@pytest.mark.parametrize(("model", "words"), [(7, "model 7"), (None, "no model")])
-def test_rollback_says_what_is_current(model: int | None, words: str, capsys: Shown) -> None:
-    render_rolled_back({"version": 9, "snapshot": "base", "model": model})
-    assert capsys.readouterr().out == f"version 9: snapshot 'base' and {words} are current again\n"
-
-
-@pytest.mark.parametrize(("dry_run", "verb"), [(True, "would free"), (False, "freed")])
-def test_gc_says_what_it_freed_or_would(dry_run: bool, verb: str, capsys: Shown) -> None:
-    report = {"dry_run": dry_run, "cleared_versions": [2, 3], "bytes": 4096, "parts": 1000, "folders": 0}
-    render_cleared(report)
-    assert capsys.readouterr().out == (
-        f"versions cleared: 2, 3\n  {verb} 4,096 bytes in 1,000 parts, 0 unfinished folders\n"
-    )

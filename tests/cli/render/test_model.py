@@ -12,7 +12,6 @@ from dkge_dist.surfaces.cli.render.model import (
     render_fidelity,
     render_groups,
     render_night,
-    render_trained,
     render_update,
 )
 from tests.cli.render.reports import INGESTED, METRICS
@@ -47,31 +46,6 @@ EVALUATED: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_training_shows_dimension_speed_and_best_validation(capsys: Shown) -> None:
-    render_trained(TRAINED)
-    assert capsys.readouterr().out == (
-        "version 4 is a model of 'day 1': 1,200 entities, 4 relations, dimension 100\n"
-        "  12 epochs in 60.0 s, 12,346 triples/s\n"
-        "  best validation: mrr 0.500, hits@1 0.250, hits@3 0.500, hits@10 0.750, mr 1234.5\n"
-    )
-    render_trained({**TRAINED, "resumed": True, "valid": None})
-    assert capsys.readouterr().out.splitlines()[1:] == ["  12 epochs in 60.0 s (resumed), 12,346 triples/s"]
-
-
-def test_update_shows_what_was_learnt(capsys: Shown) -> None:
-    render_groups(NIGHT)
-    night = capsys.readouterr().out
-    render_update(UPDATED)
-    assert capsys.readouterr().out == (
-        "version 5 brings the model from 'day 1' to 'day 2': +10 -2\n"
-        "  entities: 5 emerging, 70 affected, 1 removed\n"
-        "  relations: 0 emerging, 2 affected, 0 removed\n"
-        "  900 triples to learn; 3 of 8 shards\n"
-        "  1 epochs, 12,345 bytes written, 2.0 s\n"
-        f"{night}"
-    )
-
-
 def test_fidelity_is_a_table_of_groups_by_vectors_and_with_evidence(capsys: Shown) -> None:
     """Without the groups that have no triples."""
     render_fidelity({**NIGHT, "version": 5, "since": "day 1", "snapshot": "day 2", "sampled": False})
@@ -95,13 +69,6 @@ def test_fidelity_shows_what_the_model_before_the_night_said(capsys: Shown) -> N
     columns, *lines = capsys.readouterr().out.splitlines()
     assert columns.split()[-5:] == ["mrr", "before", "new", "above", "old"]
     assert [line.startswith("kept near") for line in lines if "0.625" in line] == [True]
-
-
-def test_planned_update_says_would(capsys: Shown) -> None:
-    render_update(PLANNED)
-    first, *others = capsys.readouterr().out.splitlines()
-    assert first == "would bring the model from 'day 1' to 'day 2': +10 -2"
-    assert len(others) == 3
 
 
 def test_night_is_its_ingest_its_decision_and_what_followed(capsys: Shown) -> None:
@@ -149,13 +116,6 @@ def test_evaluation_is_a_table_by_side_category_and_relation(capsys: Shown) -> N
         "acted in",
     ]  # fmt: skip
     assert [line[17:27].split()[0] for line in (lines[0], lines[5], lines[6], lines[9])] == ["30", "25", "12", "7"]
-
-
-def test_evaluation_by_vectors_alone_says_so(capsys: Shown) -> None:
-    render_evaluation({**EVALUATED, "evidence": False, "protocol": "paper"})
-    title, _, *lines = capsys.readouterr().out.splitlines()
-    assert "(paper protocol, by vectors alone, 1,200 candidates)" in title
-    assert [line[:17].rstrip() for line in lines] == ["all", "  tails", "  heads", "filtered protocol"]
 
 
 def test_evaluation_shows_ranks_of_triples_by_name(capsys: Shown) -> None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from dkge_dist.surfaces.cli.render.questions import (
     render_answers,
     render_evidence,
-    render_exported,
     render_scores,
-    render_similar,
 )
 
 Shown = pytest.CaptureFixture[str]
@@ -67,12 +63,6 @@ def test_scores_are_a_table_with_what_they_were_calibrated_on(capsys: Shown) -> 
     assert line.split()[4:] == ["-", "-", "-", "-", "known"] and "no probabilities" in told
 
 
-def test_similar_entities_follow_theirs(capsys: Shown) -> None:
-    found = {"entity": "a", "similar": [{"entity": "b", "score": -1.25}]}
-    render_similar({"entities": [found, {"line": 2, "error": "x"}], "version": 4, "snapshot": "day 1"})
-    assert capsys.readouterr().out == ("a\n  similar  score\n  b        -1.250\nby version 4, learnt from 'day 1'\n")
-
-
 def test_display_names_stand_before_labels(capsys: Shown) -> None:
     named = {"entity": "nm1", "name": "Keanu Reeves", "score": 1.0, "known": True, "why": []}
     question = {"head": "tt1", "head_name": "The Matrix", "relation": "P161", "relation_name": "cast member"}
@@ -94,11 +84,6 @@ def test_a_rest_that_adds_nothing_is_not_shown(capsys: Shown) -> None:
     why[1]["weight"] = -0.0006
     render_answers({**asked, "answers": [answer]})
     assert "  -0.001  the rest\n" in capsys.readouterr().out
-
-
-def test_export_names_the_folder_and_the_sizes(capsys: Shown) -> None:
-    render_exported({"what": "joint", "entities": 60, "relations": 4, "dim": 8}, Path("out"))
-    assert capsys.readouterr().out == "out: joint vectors of entities 60, relations 4, dim 8\n"
 
 
 def test_evidence_shows_supports_and_weights_in_words(capsys: Shown) -> None:
