@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
-from dkge_dist.jobs.event_log import EventLog
+from dkge_dist.surfaces.events import EventLog
 from dkge_dist.surfaces.http.options import is_loopback
 from dkge_dist.surfaces.http.request_metrics import RequestMetrics
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar, get_args, get_type_hints
 
 from dkge_dist.graph.sources import FORMATS
-from dkge_dist.types import PathLike, ProgressOption, SettingsGiven, StopCallback
+from dkge_dist.types import PathLike, ProgressOption, SettingsGiven, StopCallback, UsageError
 
 if TYPE_CHECKING:
     from dkge_dist.graph.sources.base import SourceOptions
@@ -125,10 +125,18 @@ class OnShards:
 
     def runtime(self) -> Runtime:
         """This process, or a Ray cluster where shards are asked for."""
-        from dkge_dist.jobs.runtimes import ClusterOptions, choose_runtime
+        from dkge_dist.runtime import LocalRuntime
 
-        workers = getattr(self, "workers", 1)
-        return choose_runtime(ClusterOptions(self.shards, workers, self.address, self.wait_seconds))
+        workers: int = getattr(self, "workers", 1)
+        if self.shards is None:
+            if workers != 1 or self.address is not None:
+                raise UsageError("--workers and --address go with --shards N: without shards no Ray is used")
+            return LocalRuntime()
+        from dkge_dist.cluster.runtime import RayRuntime
+        from dkge_dist.cluster.session import ClusterConfig
+
+        wait = {} if self.wait_seconds is None else {"wait_seconds": self.wait_seconds}
+        return RayRuntime(ClusterConfig(self.shards, workers, self.address, **wait))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -109,11 +109,11 @@ class Diff(WithSettings, OnStore, Request[Report]):
     def run(self) -> Report:
         """Compare them."""
         from dkge_dist.jobs import diff as job
-        from dkge_dist.jobs.runtimes import ClusterOptions, choose_runtime
+        from dkge_dist.runtime import LocalRuntime
         from dkge_dist.settings import load_settings
 
         chosen = load_settings(self.config_path, self.settings)
-        runtime = choose_runtime(ClusterOptions()) if self.answers else None
+        runtime = LocalRuntime() if self.answers else None
         chosen_for = chosen if self.affected else None
         return job.diff(
             self.open_store(), str(self.old), str(self.new), as_path(self.out), self.examples, chosen_for, runtime

@@ -43,12 +43,12 @@ class NightReport(OnStore, Request["NightlySummary"]):
 
     def run(self) -> NightlySummary:
         """Collect the figures, and write the page."""
-        from dkge_dist.jobs.runtimes import ClusterOptions, choose_runtime
+        from dkge_dist.runtime import LocalRuntime
         from dkge_dist.surfaces import nightly_summary as job
 
         if self.nights < 1:
             raise UsageError(f"--nights {self.nights}: at least one is shown")
-        figures = job.nightly_summary(self.open_store(), choose_runtime(ClusterOptions()), self.nights, self.answers)
+        figures = job.nightly_summary(self.open_store(), LocalRuntime(), self.nights, self.answers)
         if self.out is None:
             return figures
         return figures.with_(out=os.fspath(self.out), page_bytes=job.write_report(Path(self.out), figures))
