@@ -22,7 +22,7 @@ from dkge_dist.ask.ranks import filter_known, find_evidence, rank_filtered
 from dkge_dist.evidence.counts import PathShares, RelationCounts
 from dkge_dist.evidence.thinning import ThinnedGraph
 from dkge_dist.evidence.walks import WalkLimits
-from dkge_dist.jobs.graphs import training_graph
+from dkge_dist.graph.training_graph import training_graph
 from dkge_dist.jobs.update import load_change
 from dkge_dist.kernels.csr import incoming, outgoing
 from dkge_dist.settings import settings_of_model

@@ -16,7 +16,7 @@ from benchmarks.report import options, publish
 from dkge_dist.ask.ranks import PROTOCOLS, Protocol, filter_known, known_triples
 from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.walks import GraphEvidence, WalkLimits
-from dkge_dist.jobs.graphs import training_graph
+from dkge_dist.graph.training_graph import training_graph
 from dkge_dist.kernels.csr import incoming, outgoing
 from dkge_dist.kernels.evidence.walks import LINK
 from dkge_dist.kernels.ranks import in_lists

@@ -23,7 +23,7 @@ from benchmarks.published import DBPEDIA, TIME_LIMIT, add_source, published_stor
 from benchmarks.report import options, publish
 from dkge_dist.ask.model import Model, open_model
 from dkge_dist.evidence.fitting import validation_half
-from dkge_dist.jobs.graphs import training_graph
+from dkge_dist.graph.training_graph import training_graph
 from dkge_dist.measure.link_prediction import EvaluateOptions, evaluate_triples
 from dkge_dist.settings import settings_of_model
 from dkge_dist.store.store import Store

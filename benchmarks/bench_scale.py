@@ -16,7 +16,7 @@ from benchmarks.movies import store_of
 from benchmarks.processes import measured_command
 from benchmarks.published import add_source, published_store
 from benchmarks.report import options, publish
-from dkge_dist.jobs.graphs import training_graph
+from dkge_dist.graph.training_graph import training_graph
 from dkge_dist.learn.learner import Rates
 from dkge_dist.learn.machine import use_machine
 from dkge_dist.learn.prefetch import PreparedBatch

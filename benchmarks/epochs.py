@@ -75,7 +75,7 @@ class CurrentEpochs:
 
     def __init__(self, store: Path, preset: str, words: list[str]) -> None:
         """Of a store, with settings that `words` change."""
-        from dkge_dist.jobs.graphs import training_graph
+        from dkge_dist.graph.training_graph import training_graph
 
         opened = Store.open(store)
         manifest = opened.current_snapshot()

@@ -12,7 +12,7 @@ import numpy as np
 from dkge_dist.ask.model import Model, open_model
 from dkge_dist.ask.ranks import rank_by_protocol
 from dkge_dist.evidence.fitting import validation_half
-from dkge_dist.jobs.graphs import training_graph
+from dkge_dist.graph.training_graph import training_graph
 from dkge_dist.kernels.triples import contains
 from dkge_dist.settings import settings_of_model
 from dkge_dist.store.store import Store

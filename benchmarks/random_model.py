@@ -12,7 +12,7 @@ from dkge_dist.evidence.fitting import EvidenceFitting
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.evidence.stored import current_lists, to_arrays
 from dkge_dist.evidence.walks import WalkLimits
-from dkge_dist.jobs.graphs import training_graph
+from dkge_dist.graph.training_graph import training_graph
 from dkge_dist.model.dkge import Dkge
 from dkge_dist.records import TrainingRecord
 from dkge_dist.settings import load_settings

@@ -18,7 +18,7 @@ from benchmarks.study.systems import measure_ours
 from benchmarks.study.variants import CAP, DIFFERENCES, VariantDkge
 from dkge_dist.ask.model import open_model
 from dkge_dist.ask.ranks import metrics, rank
-from dkge_dist.jobs.graphs import training_graph
+from dkge_dist.graph.training_graph import training_graph
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.settings import load_settings
 from dkge_dist.store.store import Store

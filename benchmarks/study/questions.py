@@ -21,7 +21,7 @@ from dkge_dist.ask.model import Model, open_model
 from dkge_dist.ask.ranks import metrics, rank_among
 from dkge_dist.evidence.fitting import validation_half
 from dkge_dist.evidence.scores import Evidence
-from dkge_dist.jobs.graphs import training_graph
+from dkge_dist.graph.training_graph import training_graph
 from dkge_dist.kernels.csr import incoming, outgoing
 from dkge_dist.kernels.triples import contains
 from dkge_dist.settings import settings_of_model

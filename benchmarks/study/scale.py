@@ -20,7 +20,7 @@ from benchmarks.processes import measured_command
 from benchmarks.published import trained, updated
 from benchmarks.study.cells import Cell, Result
 from benchmarks.study.graphs import HELD_OUT, LARGE_DIM, QUICK_ENTITIES, QUICK_HELD_OUT, Study, snapshots_of
-from dkge_dist.jobs.graphs import training_graph
+from dkge_dist.graph.training_graph import training_graph
 from dkge_dist.settings import load_settings
 from dkge_dist.store.store import Store
 from dkge_dist.surfaces import api

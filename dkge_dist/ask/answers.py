@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,6 @@ from dkge_dist.ask.scores import score_triples
 from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.scores import Evidence, ScoredCandidates, combined_score
 from dkge_dist.evidence.weights import NOWHERE
-from dkge_dist.graph.dictionary import Named
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.csr import Adjacency, list_of
@@ -30,7 +29,7 @@ from dkge_dist.kernels.triples import canonical
 from dkge_dist.types import OFFSET, ROW, Array, Split, Triples, UsageError, seconds_since
 
 if TYPE_CHECKING:
-    from dkge_dist.ask.model import Deletion, Model
+    from dkge_dist.ask.model import Model
 
 QUESTION_LINE = "`head<TAB>relation<TAB>?`, `?<TAB>relation<TAB>tail` or `head<TAB>?<TAB>tail`"
 HOW_TO_ASK = "ask with HEAD and RELATION, with RELATION and --tail, with HEAD ? TAIL, or with --batch FILE"
@@ -104,14 +103,16 @@ def _entities(
     results: dict[int, Result] = {}
     for at, number in enumerate(numbers.tolist()):
         facts, predictions = best[at]
-        deleted = model.deletions(asked.triples(at, predictions.rows))
+        rows = np.concatenate([facts.rows[options.listed], predictions.rows])
+        scores = np.concatenate([facts.scores[options.listed], predictions.scores])
+        known = np.arange(rows.shape[0]) < rows.shape[0] - predictions.rows.shape[0]
+        deletions, question = model.deletions(asked.triples(at, rows), known), asked.take(np.array([at]))
         answers = []
-        listed = BestRows(facts.rows[options.listed], facts.scores[options.listed])
-        for found, is_known in ((listed, True), (predictions, False)):
-            for place, (row, score) in enumerate(zip(found.rows.tolist(), found.scores.tolist(), strict=True)):
-                why = _why(model, evidence, asked.take(np.array([at])), row) if options.why else None
-                gone = None if is_known else deleted[place]
-                answers.append(_answer(score, is_known, gone, why, entity=entities.named(row)))
+        for row, score, is_known, gone in zip(rows.tolist(), scores.tolist(), known.tolist(), deletions, strict=True):
+            label, name = entities.named(row)
+            why = explain(evidence, question, row, model.names) if options.why and evidence is not None else None
+            told = {"known": is_known, **gone._asdict(), "why": why}
+            answers.append(Answer(entity=label, name=name, score=round(score, 6), **told))
         given = (entities.named(int(asked.entity[at])), relations.named(int(relation[at])))
         triple = (given[0], given[1], None) if asked.asks_tail[at] else (None, given[1], given[0])
         results[number] = Answers(answers, triple, origin, facts.rows.shape[0])
@@ -128,36 +129,16 @@ def _relations(model: Model, rows: Array, options: AnswerOptions, origin: Origin
     known = model.in_graph(triples)
     order = np.lexsort((every, -scores, ~known))
     facts, predictions = order[known[order]], order[~known[order]][: options.top]
-    deleted = model.deletions(triples.take(predictions))
+    listed = np.concatenate([facts[options.listed], predictions])
     answers = []
-    listed = facts[options.listed]
-    for place, at in enumerate([*listed, *predictions]):
+    for at, gone in zip(listed.tolist(), model.deletions(triples.take(listed), known[listed]), strict=True):
+        label, name = relations.named(int(every[at]))
         question = Questions.of(triples.take(np.array([at])), asks_tail=True)
-        why = _why(model, evidence, question, int(rows[2])) if options.why else None
-        gone = None if known[at] else deleted[place - listed.shape[0]]
-        answers.append(_answer(float(scores[at]), bool(known[at]), gone, why, relation=relations.named(int(every[at]))))
+        why = explain(evidence, question, int(rows[2]), model.names) if options.why and evidence is not None else None
+        told = {"known": bool(known[at]), **gone._asdict(), "why": why}
+        answers.append(Answer(relation=label, name=name, score=round(float(scores[at]), 6), **told))
     ends = (entities.named(int(rows[0])), None, entities.named(int(rows[2])))
     return Answers(answers, ends, origin, facts.shape[0])
-
-
-def _why(model: Model, evidence: Evidence | None, question: Questions, candidate: int) -> list[dict[str, Any]]:
-    assert evidence is not None, "asked for only where there is evidence"
-    return explain(evidence, question, candidate, model.names)
-
-
-def _answer(
-    score: float,
-    known: bool,
-    gone: Deletion | None,
-    why: list[dict[str, Any]] | None,
-    entity: Named | None = None,
-    relation: Named | None = None,
-) -> Answer:
-    by = gone.snapshot if gone is not None else None
-    meant = entity or relation
-    assert meant is not None, "an entity or a relation"
-    labels = (entity.label if entity else None, relation.label if relation else None)
-    return Answer(labels[0], round(score, 6), known, labels[1], gone is not None, by, why, meant.name)
 
 
 class BestRows(NamedTuple):

@@ -61,9 +61,10 @@ else:
 
 
 class Deletion(NamedTuple):
-    """A train triple of an earlier snapshot that is in none now; `snapshot` deleted it, if it is recent."""
+    """Was a triple in train in an earlier snapshot, and is in none now? Which snapshot deleted it, if it is recent."""
 
-    snapshot: str | None
+    deleted: bool = False
+    deleted_in: str | None = None
 
 
 class Asked(ABC):
@@ -279,13 +280,13 @@ class Model(Asked):
     def _calibrations(self) -> tuple[Calibration | None, Calibration | None]:
         return load_calibration(self.store, self.entry)
 
-    def deletions(self, triples: Triples) -> list[Deletion | None]:
-        """For each triple, none of them in the graph: was it deleted, and when?"""
-        found: list[Deletion | None] = [None] * triples.count
-        for number in np.flatnonzero(self._past.has(triples)).tolist():
+    def deletions(self, triples: Triples, in_graph: Array) -> list[Deletion]:
+        """For each triple that is not `in_graph`: was it deleted, and when?"""
+        found = [Deletion()] * triples.count
+        for number in np.flatnonzero(~in_graph & self._past.has(triples)).tolist():
             triple = triples.take(slice(number, number + 1))
             by = next((name for name, deleted in self._deleted if contains(deleted, triple)[0]), None)
-            found[number] = Deletion(by)
+            found[number] = Deletion(True, by)
         return found
 
     @once

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 from dkge_dist.graph.dictionary import Named
 from dkge_dist.types import Array, Report, UsageError
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 SHOWN = 20
 """Lines of a result that are printed at most."""
 ROLES = ("head", "relation", "tail")
+T = TypeVar("T")
 
 
 def _pandas() -> Any:
@@ -26,12 +27,53 @@ def _pandas() -> Any:
     return pd
 
 
-def _data_frame(rows: Sequence[dict[str, Any]], columns: Sequence[str] = ()) -> pd.DataFrame:
-    return _pandas().DataFrame(rows, columns=None if rows else list(columns))
+def _without_none(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
+
+
+class Tabular(ABC):
+    """A result that is a table: `rows` are its lines, `COLUMNS` those that it has even without lines."""
+
+    COLUMNS: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def rows(self) -> Iterable[dict[str, Any]]:
+        """Lines of a table."""
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The table."""
+        rows = list(self.rows())
+        return _pandas().DataFrame(rows, columns=None if rows else list(self.COLUMNS))
+
+
+class Listed(list[T], Tabular):
+    """A table whose lines are values; it prints a title and the first of them."""
+
+    @abstractmethod
+    def lines(self) -> tuple[str, list[str]]:
+        """Its title, and the first values in words."""
+
+    def __repr__(self) -> str:
+        title, lines = self.lines()
+        more = [f"  ... and {len(self) - SHOWN} more"] if len(self) > SHOWN else []
+        return "\n".join([*([title] if title else []), *lines, *more])
 
 
 @dataclass(frozen=True)
-class Origin:
+class Value:
+    """A value of some fields; JSON has those that say something."""
+
+    def to_dict(self) -> Report:
+        """As commands print it."""
+        return _without_none(asdict(self))
+
+    def rows(self) -> Iterable[dict[str, Any]]:
+        """As a table of one line."""
+        yield asdict(self)
+
+
+@dataclass(frozen=True)
+class Origin(Value):
     """Where answers come from. `notice`: a newer snapshot that the model has not learnt yet.
 
     `evidence` says whether that of the graph counts; None where it never does.
@@ -42,59 +84,55 @@ class Origin:
     evidence: bool | None = None
     notice: str | None = None
 
-    def to_dict(self) -> Report:
-        """As commands print it."""
-        return _without_none(asdict(self))
-
 
 @dataclass(frozen=True)
-class Failure:
+class Failure(Value):
     """A question of a batch that could not be answered, in its place: the number of its line, and why."""
 
     line: int
     error: str
 
-    def to_dict(self) -> Report:
-        """As commands print it."""
-        return asdict(self)
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Lines of a table."""
-        yield asdict(self)
-
-
-@dataclass(frozen=True)
-class Answer:
+@dataclass(frozen=True, kw_only=True)
+class Answer(Value):
     """An entity (or a relation, where that was asked for) with its score: higher is better.
 
     `known`: the graph says so. `deleted`: it did once; `deleted_in` names the snapshot that does no more, if recent.
     """
 
-    entity: str | None
+    entity: str | None = None
+    name: str | None = None
     score: float
     known: bool
     relation: str | None = None
     deleted: bool = False
     deleted_in: str | None = None
     why: list[dict[str, Any]] | None = None
-    name: str | None = None
 
     @property
-    def called(self) -> str:
-        """The label, behind its display name where it has one."""
-        return str(Named(self.entity or self.relation or "", self.name))
+    def named(self) -> Named:
+        """The label with its display name."""
+        return Named(self.entity or self.relation or "", self.name)
+
+    @property
+    def remark(self) -> str:
+        """Is it known, or was it?"""
+        if self.known or not self.deleted:
+            return "  (known)" if self.known else ""
+        return f"  (deleted in {self.deleted_in})" if self.deleted_in else "  (deleted)"
 
     def to_dict(self) -> Report:
         """As commands print it: `name`, `deleted`, `deleted_in` and `why` only where there is something to say."""
-        told = {**asdict(self), "deleted": self.deleted or None}
-        return _without_none({"entity": told.pop("entity"), "name": told.pop("name"), **told})
+        return _without_none({**asdict(self), "deleted": self.deleted or None})
 
 
-class Answers(list[Answer]):
+class Answers(Listed[Answer]):
     """The answers to one question, known facts first; `head`, `relation` or `tail` is None: what was asked for.
 
     `known` counts the known facts, also those that are not listed.
     """
+
+    COLUMNS = (*ROLES, "score", "known", "deleted")
 
     def __init__(
         self,
@@ -104,47 +142,41 @@ class Answers(list[Answer]):
         known: int,
     ) -> None:
         super().__init__(answers)
-        self.asked, self.known = triple, known
+        self.asked, self.known, self.origin = triple, known, origin
         self.head, self.relation, self.tail = (part.label if part is not None else None for part in triple)
-        self.origin = origin
 
     @property
     def given(self) -> dict[str, str]:
         """What was given, by its role, with display names where there are some."""
-        told: dict[str, str | None] = {}
-        for role, part in zip(ROLES, self.asked, strict=True):
-            if part is not None:
-                told |= {role: part.label, f"{role}_name": part.name}
-        return _without_none(told)
+        given = [(role, part) for role, part in zip(ROLES, self.asked, strict=True) if part is not None]
+        return _without_none({key: text for role, part in given for key, text in _of_role(role, part)})
 
     def to_dict(self) -> Report:
         """The question and its answers, as commands print them."""
         return {**self.given, "answers": [answer.to_dict() for answer in self]}
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Lines of a table: the triples that the answers make, with display names if there are any."""
-        triples = [
-            [part or Named(answer.entity or answer.relation or "", answer.name) for part in self.asked]
-            for answer in self
-        ]
+    def rows(self) -> Iterable[dict[str, Any]]:
+        """The triples that the answers make, with display names if there are any."""
+        triples = [[part or answer.named for part in self.asked] for answer in self]
         is_named = any(part.name is not None for triple in triples for part in triple)
         for answer, triple in zip(self, triples, strict=True):
             labels = {role: part.label for role, part in zip(ROLES, triple, strict=True)}
             names = {f"{role}_name": part.name for role, part in zip(ROLES, triple, strict=True) if is_named}
             yield {**labels, "score": answer.score, "known": answer.known, "deleted": answer.deleted, **names}
 
-    def to_pandas(self) -> pd.DataFrame:
-        """A line for each answer: the triple that it makes, its score, and whether it is known or was deleted."""
-        return _data_frame(list(self.rows()), ("head", "relation", "tail", "score", "known", "deleted"))
-
-    def __repr__(self) -> str:
+    def lines(self) -> tuple[str, list[str]]:
+        """The question, then its answers."""
         asked = ", ".join(str(part) if part is not None else "?" for part in self.asked)
-        lines = [f"  {answer.score:9.3f}  {answer.called}{_remark(answer)}" for answer in self[:SHOWN]]
-        return "\n".join([f"({asked}) by version {self.origin.version}", *lines, *_more(len(self))])
+        answers = [f"  {answer.score:9.3f}  {answer.named}{answer.remark}" for answer in self[:SHOWN]]
+        return f"({asked}) by version {self.origin.version}", answers
+
+
+def _of_role(role: str, part: Named) -> tuple[tuple[str, str], tuple[str, str | None]]:
+    return (role, part.label), (f"{role}_name", part.name)
 
 
 @dataclass(frozen=True)
-class ScoredTriple:
+class ScoredTriple(Value, Tabular):
     """How plausible a triple is: its score, the ranks of its ends, and the probability that it is true.
 
     Ranks and probability are None where they were not asked for, or where the model has no calibration.
@@ -173,30 +205,20 @@ class ScoredTriple:
                 del told[key]
         return told
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Lines of a table."""
-        yield asdict(self)
 
-    def to_pandas(self) -> pd.DataFrame:
-        """One line."""
-        return _data_frame(list(self.rows()))
-
-
-@dataclass(frozen=True)
-class Neighbour:
+@dataclass(frozen=True, kw_only=True)
+class Neighbour(Value):
     """An entity near another one; the score is minus the distance of their vectors."""
 
     entity: str
-    score: float
     name: str | None = None
-
-    def to_dict(self) -> Report:
-        """As commands print it."""
-        return _without_none({"entity": self.entity, "name": self.name, "score": self.score})
+    score: float
 
 
-class Neighbours(list[Neighbour]):
+class Neighbours(Listed[Neighbour]):
     """The entities nearest to one, best first."""
+
+    COLUMNS = ("entity", "similar", "score")
 
     def __init__(self, found: Sequence[Neighbour], entity: Named, origin: Origin) -> None:
         super().__init__(found)
@@ -207,28 +229,23 @@ class Neighbours(list[Neighbour]):
         told = _without_none({"entity": self.entity, "name": self.name})
         return {**told, "similar": [near.to_dict() for near in self]}
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Lines of a table."""
+    def rows(self) -> Iterable[dict[str, Any]]:
+        """A line for each of them."""
         is_named = self.name is not None or any(near.name is not None for near in self)
         for near in self:
             names = {"entity_name": self.name, "similar_name": near.name} if is_named else {}
             yield {"entity": self.entity, "similar": near.entity, "score": near.score, **names}
 
-    def to_pandas(self) -> pd.DataFrame:
-        """A line for each of them."""
-        return _data_frame(list(self.rows()), ("entity", "similar", "score"))
-
-    def __repr__(self) -> str:
-        lines = [f"  {near.score:9.3f}  {Named(near.entity, near.name)}" for near in self[:SHOWN]]
-        return "\n".join(
-            [f"nearest to {Named(self.entity, self.name)} by version {self.origin.version}", *lines, *_more(len(self))]
-        )
+    def lines(self) -> tuple[str, list[str]]:
+        """The entity, then those near it."""
+        near = [f"  {one.score:9.3f}  {Named(one.entity, one.name)}" for one in self[:SHOWN]]
+        return f"nearest to {Named(self.entity, self.name)} by version {self.origin.version}", near
 
 
 Result = Answers | ScoredTriple | Neighbours | Failure
 
 
-class Batch(list[Result]):
+class Batch(Listed[Result]):
     """The results of many questions, in their order; a question that could not be answered is a `Failure`.
 
     `key` is their name in JSON, `more` what is said of all of them.
@@ -253,12 +270,13 @@ class Batch(list[Result]):
         (result,) = self
         return {**result.to_dict(), **self.origin.to_dict(), **self.more}
 
-    def to_pandas(self) -> pd.DataFrame:
+    def rows(self) -> Iterable[dict[str, Any]]:
         """The lines of all results below each other; `error` tells what could not be answered."""
-        return _data_frame([row for result in self for row in result.rows()])
+        return (row for result in self for row in result.rows())
 
-    def __repr__(self) -> str:
-        return "\n".join([*(repr(result) for result in self[:SHOWN]), *_more(len(self))])
+    def lines(self) -> tuple[str, list[str]]:
+        """The results."""
+        return "", [repr(result) for result in self[:SHOWN]]
 
 
 class Vectors(NamedTuple):
@@ -275,19 +293,7 @@ class Vectors(NamedTuple):
         return f"Vectors of {len(self.labels):,} labels, dimension {self.values.shape[1]}"
 
 
-class TableReport(dict[str, Any], ABC):
-    """A report that is a table beside everything else: `rows` are its lines."""
-
-    @abstractmethod
-    def rows(self) -> list[dict[str, Any]]:
-        """Lines of a table."""
-
-    def to_pandas(self) -> pd.DataFrame:
-        """The table."""
-        return _data_frame(self.rows())
-
-
-class Evaluation(TableReport):
+class Evaluation(dict[str, Any], Tabular):
     """Metrics of link prediction, as `dkge evaluate` prints them."""
 
     METRICS = ("mrr", "hits@1", "hits@3", "hits@10", "mr")
@@ -311,7 +317,7 @@ class Evaluation(TableReport):
         return "\n".join([asked, *lines])
 
 
-class Log(TableReport):
+class Log(dict[str, Any], Tabular):
     """The versions of a store, as `dkge log` prints them."""
 
     def rows(self) -> list[dict[str, Any]]:
@@ -322,19 +328,3 @@ class Log(TableReport):
     def __repr__(self) -> str:
         lines = [f"  {row['version']:5}  {row['kind']:9} {row['name']}" for row in self["versions"][-SHOWN:]]
         return "\n".join([f"{len(self['versions'])} versions, the newest last", *lines])
-
-
-def _remark(answer: Answer) -> str:
-    if answer.known:
-        return "  (known)"
-    if answer.deleted:
-        return f"  (deleted in {answer.deleted_in})" if answer.deleted_in else "  (deleted)"
-    return ""
-
-
-def _more(count: int) -> list[str]:
-    return [f"  ... and {count - SHOWN} more"] if count > SHOWN else []
-
-
-def _without_none(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value is not None}

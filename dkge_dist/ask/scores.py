@@ -84,14 +84,12 @@ def _scored(
     scores = score_triples(model.embedding, triples, evidence)
     ranked = _ranks(model, triples, evidence) if ranks else None
     known = model.in_graph(triples)
-    new = np.flatnonzero(~known)
-    deleted = dict(zip(new.tolist(), model.deletions(triples.take(new)), strict=True))
+    deletions = model.deletions(triples, known)
     chance = calibration.probability(triples.relation, scores) if calibration is not None else None
     threshold = calibration.threshold(triples.relation) if calibration is not None else None
     entities, relations = model.names
     found = []
     for i in range(triples.count):
-        gone = deleted.get(i)
         head, tail = (entities.named(int(column[i])) for column in (triples.head, triples.tail))
         relation = relations.named(int(triples.relation[i]))
         found.append(
@@ -105,8 +103,7 @@ def _scored(
                 None if threshold is None else round(float(threshold[i]), 6),
                 None if ranked is None else float(ranked.tail[i]),
                 None if ranked is None else float(ranked.head[i]),
-                gone is not None,
-                gone.snapshot if gone is not None else None,
+                *deletions[i],
                 head.name,
                 relation.name,
                 tail.name,

@@ -49,7 +49,7 @@ def similar(model: Model, lines: Sequence[Line], top: int) -> Batch:
             others = near.rows[i] != rows[i]
             pairs = zip(near.rows[i][others][:top].tolist(), near.distances[i][others][:top].tolist(), strict=True)
             neighbours = [
-                Neighbour(near_by.label, round(-distance, 6), near_by.name)
+                Neighbour(entity=near_by.label, name=near_by.name, score=round(-distance, 6))
                 for near_by, distance in ((names.named(row), distance) for row, distance in pairs)
             ]
             results[number] = Neighbours(neighbours, names.named(int(rows[i])), origin)

@@ -19,14 +19,14 @@ from dkge_dist.evidence.walks import GraphEvidence, WalkLimits
 from dkge_dist.evidence.weights import EvidenceWeights
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.topology import Topology
-from dkge_dist.kernels.csr import Adjacency, are_sound
+from dkge_dist.kernels.csr import Adjacency
 from dkge_dist.kernels.evidence.hubs import HubCounts
 from dkge_dist.kernels.evidence.thinning import lists_of, overlaid
 from dkge_dist.store.manifest import ListsEntry, SnapshotManifest
 from dkge_dist.store.models import map_arrays, save_arrays
 from dkge_dist.store.storage import Staging
 from dkge_dist.store.store import Store
-from dkge_dist.types import Array, DkgeError, Split
+from dkge_dist.types import OFFSET, ROW, Array, DkgeError, Split
 
 
 def to_arrays(evidence: Evidence) -> dict[str, Array]:
@@ -142,12 +142,13 @@ def open_graph(
     if entry is not None and entry.base == store.base_of(manifest).train.digest:
         stored = _StoredLists(map_arrays(store, entry.part), snapshot, entry)
     base = stored.topology() if stored is not None else _base_topology(snapshot)
-    full = base.after(change)[0]
+    full = base.after(change)[0] if change.size else base
     if limits is None:
         return WalkedGraph(full, None)
     if stored is None or not stored.are_thinned_by(limits):
         return WalkedGraph(full, ThinnedGraph.of(full, digest, *_sampling(limits)))
-    return WalkedGraph(full, stored.thinned(base, limits).after(full, change, digest))
+    thinned = stored.thinned(base, limits)
+    return WalkedGraph(full, thinned.after(full, change, digest) if change.size else thinned)
 
 
 def _base_topology(snapshot: Snapshot) -> Topology:
@@ -178,7 +179,7 @@ class _StoredLists:
     def thinned(self, base: Topology, limits: WalkLimits) -> ThinnedGraph:
         """The base thinned."""
         rows, counts = self._named("hubs.rows"), self._named("hubs.counts")
-        if not are_sound(np.array([0, rows.shape[0]]), rows, 1, self._rows, 0):
+        if not _are_sound(np.array([0, rows.shape[0]]), rows, 1, self._rows, 0):
             raise self._damaged("hubs")
         lists = (self._lists(f"thin.{kind}", ("indptr", "entries"), rows.shape[0]) for kind in KINDS)
         thin = Topology(*(overlaid(full, rows, *some) for full, some in zip(base.lists, lists, strict=True)))
@@ -192,7 +193,7 @@ class _StoredLists:
         self, group: str, names: tuple[str, str], count: int, limits: tuple[int, int] | None = None
     ) -> tuple[Array, Array]:
         indptr, entries = (self._named(f"{group}.{name}") for name in names)
-        if not are_sound(indptr, entries, count, *(limits or (self._rows, self._relations))):
+        if not _are_sound(indptr, entries, count, *(limits or (self._rows, self._relations))):
             raise self._damaged(group)
         return indptr, entries
 
@@ -203,3 +204,20 @@ class _StoredLists:
 
     def _damaged(self, what: str) -> DkgeError:
         return DkgeError(f"part {self._entry.part.digest} is damaged: its {what} are not lists of this snapshot")
+
+
+def _are_sound(indptr: Array, entries: Array, lists: int, rows: int, relations: int) -> bool:
+    """May kernels walk these as so many lists, of rows below `rows` and relations below `relations`?
+
+    Places and rows are checked, and not the order: what is out of order is not found, and nothing else happens.
+    """
+    if indptr.shape != (lists + 1,) or indptr.dtype != OFFSET or indptr[0] or indptr[-1] != entries.shape[0]:
+        return False
+    if (indptr[1:] < indptr[:-1]).any():
+        return False
+    if not entries.shape[0]:
+        return True
+    if entries.dtype == ROW:
+        return bool(entries.min() >= 0 and entries.max() < rows)
+    # Read as pairs of 32 bits: the relation of an entry is its low half.
+    return bool(entries.min() >= 0 and entries.max() >> 32 < rows and entries.view(np.uint32)[::2].max() < relations)

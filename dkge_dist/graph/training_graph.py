@@ -22,6 +22,7 @@ from dkge_dist.kernels.contexts import Sampling, build_contexts, contexts_differ
 from dkge_dist.kernels.csr import Adjacency
 from dkge_dist.kernels.sets import distinct
 from dkge_dist.kernels.walks import common_neighbours, near_both
+from dkge_dist.settings import Settings
 from dkge_dist.types import ROW, Array, DkgeError, Split, Triples
 
 
@@ -175,3 +176,18 @@ def find_affected(before: TrainingGraph, diff: Diff, snapshot: Snapshot) -> tupl
         np.setdiff1d(kinds, relations_come_or_gone),
     )
     return affected, now
+
+
+def training_graph(
+    snapshot: Snapshot,
+    digests: tuple[Array, Array],
+    settings: Settings,
+    kept_paths: Mapping[str, Array] | None = None,
+) -> TrainingGraph:
+    """The training graph of a snapshot; `digests` are those of all entity and relation labels, by row.
+
+    `kept_paths`: what a model of the snapshot keeps of its relation paths.
+    """
+    context = settings.context
+    sampling = Sampling(settings.seed, context.cap, context.hops)
+    return TrainingGraph.of(snapshot, digests, sampling, context.path_length, kept_paths)

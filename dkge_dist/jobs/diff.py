@@ -10,8 +10,7 @@ import numpy as np
 
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.diff import Diff
-from dkge_dist.graph.training_graph import find_affected
-from dkge_dist.jobs.graphs import training_graph
+from dkge_dist.graph.training_graph import find_affected, training_graph
 from dkge_dist.kernels.jit import set_threads
 from dkge_dist.kernels.sets import distinct
 from dkge_dist.runtime import Runtime

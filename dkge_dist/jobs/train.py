@@ -23,8 +23,7 @@ from dkge_dist.evidence.stored import current_lists, to_arrays
 from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.snapshot import Snapshot
-from dkge_dist.graph.training_graph import TrainingGraph
-from dkge_dist.jobs.graphs import training_graph
+from dkge_dist.graph.training_graph import TrainingGraph, training_graph
 from dkge_dist.learn.batches import EvidenceOffsets
 from dkge_dist.learn.checkpoints import Checkpoints
 from dkge_dist.learn.worker import TrainJob, TrainResult, random_start, train_spec

@@ -21,8 +21,7 @@ from dkge_dist.evidence.stored import counts_of, current_lists, to_arrays, weigh
 from dkge_dist.evidence.walks import GraphEvidence, WalkLimits
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.snapshot import Snapshot
-from dkge_dist.graph.training_graph import find_affected
-from dkge_dist.jobs.graphs import training_graph
+from dkge_dist.graph.training_graph import find_affected, training_graph
 from dkge_dist.kernels.sets import distinct
 from dkge_dist.learn.batches import BatchMaker, NegativeSampling
 from dkge_dist.learn.contexts import EntityContexts, RelationContexts

@@ -289,26 +289,3 @@ def list_of(adjacency: Adjacency, row: int) -> Array:
     """The list of one row."""
     found: Array = _list_of(adjacency, np.int64(row))
     return found
-
-
-@parallel_kernel
-def _count_unsound(indptr, entries, shift, rows, relations, bad):  # type: ignore[no-untyped-def]
-    for i in prange(bad.shape[0]):
-        begin, end, last = indptr[i], indptr[i + 1], np.int64(-1)
-        bad[i] = begin < 0 or end < begin or end > entries.shape[0]
-        if not bad[i]:
-            for k in range(begin, end):
-                value = np.int64(entries[k])
-                bad[i] |= value <= last or (value >> shift) >= rows
-                bad[i] |= shift > 0 and (value & 0xFFFFFFFF) >= relations
-                last = value
-
-
-def are_sound(indptr: Array, entries: Array, lists: int, rows: int, relations: int) -> bool:
-    """Are these so many sorted lists without duplicates, of rows below `rows` and relations below `relations`?"""
-    if indptr.shape != (lists + 1,) or indptr[0] or indptr[-1] != entries.shape[0] or indptr.dtype != OFFSET:
-        return False
-    bad = np.zeros(lists, np.bool_)
-    shift = 32 if entries.dtype == np.int64 else 0
-    _count_unsound(as_readonly(indptr), as_readonly(entries), shift, rows, relations, bad)
-    return not bad.any()

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 import dkge_dist
-from dkge_dist.jobs.graphs import training_graph
+from dkge_dist.graph.training_graph import training_graph
 from dkge_dist.learn.contexts import EntityContexts, RelationContexts
 from dkge_dist.learn.encode import TrainedObjects
 from dkge_dist.model.dkge import Dkge

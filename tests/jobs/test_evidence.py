@@ -13,7 +13,7 @@ from dkge_dist.evidence.fitting import EvidenceFitting
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.evidence.stored import to_arrays
 from dkge_dist.evidence.walks import GraphEvidence, WalkLimits
-from dkge_dist.jobs.graphs import training_graph
+from dkge_dist.graph.training_graph import training_graph
 from dkge_dist.settings import load_settings, settings_of_model
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,9 +20,10 @@ from dkge_dist.jobs.train import TrainRequest, trained
 from dkge_dist.jobs.update import load_change, updated
 from dkge_dist.runtime import LocalRuntime, Monitor
 from dkge_dist.settings import settings_of_model
+from dkge_dist.store.models import map_arrays
 from dkge_dist.store.store import Store
 from dkge_dist.types import DkgeError, Field, Split
-from tests.jobs.building import ADDED, ingest_night, some_train, write_night
+from tests.jobs.building import ADDED, SMALL, ingest_night, some_train, write_night
 from tests.jobs.reads import counted_reads
 from tests.models import vectors_of
 
@@ -102,6 +106,65 @@ def test_a_night_names_the_lists_of_its_parent_and_says_what_the_whole_snapshot_
     without = model.manifest.model_copy(update={"model": model.entry.model_copy(update={"lists": None})})
     for anew in (Model(store, without), Model(store, without, snapshot=rebuilt)):
         assert said(anew) == found
+
+
+def test_a_night_on_another_base_has_lists_of_its_own(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dkge_dist.store.ingest.FOLD_AFTER_NIGHTS", 0)
+    ingest_night(tmp_path / "night.changes", store, ADDED, some_train(store, 3))
+    dkge_dist.update(store)
+    opened = Store.open(store)
+    before, model = (open_model(opened, version) for version in ("2", "4"))
+    assert before.entry.lists is not None and model.entry.lists is not None
+    assert model.entry.lists.base == model.snapshot_manifest.snapshot.base.train.digest != before.entry.lists.base
+    without = model.manifest.model_copy(update={"model": model.entry.model_copy(update={"lists": None})})
+    stale = model.manifest.model_copy(update={"model": model.entry.model_copy(update={"lists": before.entry.lists})})
+    assert said(model) == said(Model(opened, without)) == said(Model(opened, stale))
+
+
+@pytest.fixture(scope="module")
+def hubs(trained: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store whose current model walks thinned lists."""
+    store = Path(shutil.copytree(trained("default"), tmp_path_factory.mktemp("hubs") / "store"))
+    dkge_dist.train(store, settings=[*SMALL, "evidence.max_neighbours=4", "train.max_epochs=1"])
+    return store
+
+
+def test_stored_thinned_lists_say_what_those_made_anew_do(hubs: Path) -> None:
+    store = Store.open(hubs)
+    model = open_model(store, "3")
+    without = model.manifest.model_copy(update={"model": model.entry.model_copy(update={"lists": None})})
+    assert model._graph.thinned is not None and model._graph.thinned.hubs.rows.shape[0]
+    assert said(Model(store, without)) == said(model)
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value"),
+    [
+        ("outgoing.indptr", 3, 1 << 40),
+        ("incoming.entries", 5, 60 << 32),
+        ("incoming.entries", 5, 4),
+        ("neighbours.entries", 0, -1),
+        ("thin.outgoing.indptr", -1, 0),
+        ("thin.neighbours.entries", 0, 60),
+        ("hubs.rows", 0, 60),
+        ("hubs.codes", 0, 8 << 32),
+    ],
+)
+def test_stored_lists_that_no_kernel_may_walk_are_refused(
+    hubs: Path, monkeypatch: pytest.MonkeyPatch, name: str, place: int, value: int
+) -> None:
+    """Though their checksum is right."""
+
+    def altered(*given: Any) -> dict[str, np.ndarray]:
+        arrays = {key: array.copy() for key, array in map_arrays(*given).items()}
+        arrays[name][place] = value
+        return arrays
+
+    monkeypatch.setattr("dkge_dist.evidence.stored.map_arrays", altered)
+    with pytest.raises(DkgeError, match="is damaged"):
+        said(open_model(Store.open(hubs), "3"))
 
 
 def test_known_facts_may_be_limited(store: Path) -> None:

@@ -18,7 +18,7 @@ from dkge_dist.evidence.questions import Questions
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.evidence.walks import WalkLimits
 from dkge_dist.graph.labels import Labels
-from dkge_dist.jobs.graphs import training_graph
+from dkge_dist.graph.training_graph import training_graph
 from dkge_dist.measure.validation import Validation
 from dkge_dist.records import Quality
 from dkge_dist.settings import settings_of_model

@@ -19,7 +19,7 @@ from dkge_dist.graph.labels import Labels
 from dkge_dist.store.display_names import load_run
 from dkge_dist.store.manifest import PartEntry, SegmentEntry
 from dkge_dist.store.storage import Storage
-from dkge_dist.surfaces.http.kept import kept
+from dkge_dist.surfaces.http.mmap_cache import mmap_cached
 from dkge_dist.types import ROW, Array
 
 RANKED = 100_000
@@ -40,7 +40,7 @@ def load_order(folder: Path, digest: str, texts: Labels) -> Array:
         is_sound = order is not None and (not count or (int(order.min()) == 0 and int(order.max()) == count - 1))
         return order if is_sound else None
 
-    return kept(folder / f"{digest}.order", read, lambda: _sorted(texts), lambda order: [order])
+    return mmap_cached(folder / f"{digest}.order", read, lambda: _sorted(texts), lambda order: [order])
 
 
 def _sorted(texts: Labels) -> Array:

@@ -17,7 +17,7 @@ import uvicorn
 from dkge_dist.store.store import Store
 from dkge_dist.surfaces.http.app import create_app
 from dkge_dist.surfaces.http.guards import App
-from dkge_dist.surfaces.http.kept import cache_folder
+from dkge_dist.surfaces.http.mmap_cache import cache_folder
 from dkge_dist.surfaces.http.options import ServeOptions
 from dkge_dist.surfaces.http.request_metrics import metrics_bytes
 from dkge_dist.surfaces.http.service import Limits, Service

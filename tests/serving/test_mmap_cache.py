@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dkge_dist.surfaces.http import kept as module
-from dkge_dist.surfaces.http.kept import UNUSED_SECONDS, cache_folder, kept
+from dkge_dist.surfaces.http import mmap_cache as module
+from dkge_dist.surfaces.http.mmap_cache import UNUSED_SECONDS, cache_folder, mmap_cached
 from dkge_dist.types import ROW, Array
 
 
@@ -24,7 +24,7 @@ class Numbers:
         self.count, self.made = count, 0
 
     def load(self, path: Path) -> Array:
-        return kept(path, self._read, self._make, lambda array: [array[:2], array[2:]])
+        return mmap_cached(path, self._read, self._make, lambda array: [array[:2], array[2:]])
 
     def _read(self, data: Array) -> Array | None:
         return data.view(ROW) if data.shape[0] == 4 * self.count else None
@@ -84,7 +84,7 @@ def test_a_full_disk_is_no_reason_not_to_answer(tmp_path: Path, monkeypatch: pyt
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(module.durable, "replace", full)
+    monkeypatch.setattr(module.files, "replace", full)
     assert Numbers().load(tmp_path / "name").tolist() == [0, 1, 2, 3, 4]
 
 

@@ -42,7 +42,7 @@ def cache_folder() -> Path:
     return Path(home).absolute() / "dkge_dist"
 
 
-def kept(
+def mmap_cached(
     path: Path,
     read: Callable[[Array], Made | None],
     make: Callable[[], Made],

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dkge_dist.jobs.graphs import training_graph
+from dkge_dist.graph.training_graph import training_graph
 from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.settings import load_settings
 from dkge_dist.store.store import Store
