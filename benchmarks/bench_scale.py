@@ -17,42 +17,46 @@ from benchmarks.processes import measured_command
 from benchmarks.published import add_source, published_store
 from benchmarks.report import options, publish
 from dkge_dist.graph.training_graph import training_graph
-from dkge_dist.learn.learner import Rates
+from dkge_dist.jobs.train import random_start
+from dkge_dist.learn.loop import Learning
 from dkge_dist.learn.machine import use_machine
+from dkge_dist.learn.plan import Plan
 from dkge_dist.learn.prefetch import PreparedBatch
-from dkge_dist.learn.trainer import Trainer
-from dkge_dist.learn.worker import TrainJob, build_trainer, random_start
+from dkge_dist.learn.task import LearnTask, learning_of, model_of
 from dkge_dist.runtime import LocalCommunicator, Monitor
 from dkge_dist.settings import load_settings
 from dkge_dist.store.store import Store
+from dkge_dist.tables.shard import Optimizer
 from dkge_dist.tables.table import LocalTable, Tables
 
 BATCH = 4000
 ROUNDS = 5
 
 
-def trainer_of(path: Path) -> Trainer:
+def trainer_of(path: Path) -> Learning:
     """A trainer of the first snapshot of a store, at its start."""
     store = Store.open(path)
     manifest = store.snapshot_manifest(1)
     settings = load_settings(None, ["model.dim=100", f"train.batch_size={BATCH}"])
     names = store.dictionaries(manifest)
     graph = training_graph(store.snapshot(manifest), (names[0].digests, names[1].digests), settings)
-    job = TrainJob(graph, settings, Path(tempfile.gettempdir()) / "never-written", graph.valid)
+    folder = Path(tempfile.gettempdir()) / "never-written"
+    task = LearnTask(Plan.from_scratch(graph), graph, settings, graph.valid, folder)
     tables = Tables(*map(LocalTable.initialized, random_start(graph, settings)))
     device = use_machine(settings.threads, settings.device)
-    return build_trainer(LocalCommunicator(Monitor()), tables, job, device)
+    return learning_of(LocalCommunicator(Monitor()), tables, task, model_of(task, device), device)
 
 
-def cost(trainer: Trainer, steps: int, seed: int) -> dict[str, float]:
+def cost(trainer: Learning, steps: int, seed: int) -> dict[str, float]:
     """Seconds of some steps, everything counted, one after the other."""
     rng = np.random.default_rng(seed)
-    rates = Rates(0.1, 0.01)
+    assert trainer.step.dense is not None
+    trainer.step.dense.set_rate(0.01)
     rows = 0
     began = time.perf_counter()
     for _ in range(steps):
         batch = trainer.maker.make(rng.integers(0, trainer.maker.triples.count, BATCH), rng)
-        trainer.learner.learn(PreparedBatch(batch, BATCH), rates)
+        trainer.step.learn(PreparedBatch(batch, BATCH), Optimizer("adagrad", 0.1))
         rows += batch.entities.vertex_rows.shape[0]
     seconds = time.perf_counter() - began
     return {"us_per_row": 1e6 * seconds / rows, "us_per_triple": 1e6 * seconds / (steps * BATCH), "rows": rows / steps}

@@ -36,10 +36,11 @@ from dkge_dist.kernels.jit import set_threads, threads
 from dkge_dist.kernels.ragged import RaggedBatch
 from dkge_dist.learn.batches import Batch
 from dkge_dist.learn.contexts import ObjectBatch
-from dkge_dist.learn.encode import encode
+from dkge_dist.learn.encode import TrainedObjects, encode
 from dkge_dist.learn.machine import use_machine
+from dkge_dist.learn.plan import Plan
 from dkge_dist.learn.step import batch_loss
-from dkge_dist.learn.worker import TrainJob, build_trainer
+from dkge_dist.learn.task import LearnTask, learning_of, model_of
 from dkge_dist.model.products import by_bfloat16
 from dkge_dist.runtime import LocalCommunicator, Monitor
 from dkge_dist.settings import Settings
@@ -75,10 +76,11 @@ class Bench:
         with self.epochs.tables(0, 0) as make:
             self._make = make
         graph = self.epochs.graph
-        job = TrainJob(graph, self.settings, store / "never-written", graph.valid)
+        task = LearnTask(Plan.from_scratch(graph), graph, self.settings, graph.valid, store / "never-written")
         device = use_machine(self.settings.threads, self.settings.device)
-        trainer = build_trainer(LocalCommunicator(Monitor()), self._make(), job, device)
-        self.maker, self.learner = trainer.maker, trainer.learner
+        self.model, self.tables = model_of(task, device), self._make()
+        run = learning_of(LocalCommunicator(Monitor()), self.tables, task, self.model, device)
+        self.maker, self.step = run.maker, run.step
 
     def batches(self, count: int) -> list[Batch[ObjectBatch]]:
         """Batches of random train triples."""
@@ -93,13 +95,13 @@ class Bench:
 
     def peer(self) -> DensePadded:
         """The dense padded twin of the learner as it stands."""
-        return DensePadded(self.learner.model, cast(tuple[LocalTable, LocalTable], self.learner.tables))
+        return DensePadded(self.model, cast(tuple[LocalTable, LocalTable], self.tables))
 
     def loss(self, batch: Batch[ObjectBatch]) -> float:
         """Of a batch, without learning from it."""
-        entities, _ = self.learner.entities.encode(batch.entities)
-        relations, _ = self.learner.relations.encode(batch.relations)
-        return float(batch_loss(entities, relations, batch, self.learner.step.loss).detach())
+        entities, _ = self.step.entities.encode(batch.entities)
+        relations, _ = self.step.relations.encode(batch.relations)
+        return float(batch_loss(entities, relations, batch, self.step.loss).detach())
 
 
 def agreement(bench: Bench) -> float:
@@ -126,12 +128,13 @@ def dense_rate(peer: DensePadded, triples: PaddedTriples, settings: Settings, st
 
 def breakdown(bench: Bench, count: int) -> dict[str, float]:
     """Milliseconds a batch of every part, one after the other; making a batch by one thread, as it is prefetched."""
-    learner, seconds = bench.learner, [dict[str, float]() for _ in range(count)]
+    step, seconds = bench.step, [dict[str, float]() for _ in range(count)]
     before = threads()
     set_threads(1)
     make = median_seconds(lambda: bench.batches(1), count)
     set_threads(before)
-    kinds = (learner.entities, learner.relations)
+    kinds = [cast(TrainedObjects, objects) for objects in (step.entities, step.relations)]
+    assert step.dense is not None
     for batch, spent in zip(bench.batches(count), seconds, strict=True):
         objects = (batch.entities, batch.relations)
         clock = _Laps(spent)
@@ -139,9 +142,9 @@ def breakdown(bench: Bench, count: int) -> dict[str, float]:
         clock.lap("pull")
         joint = [encode(kind.encoder, leaf, part) for kind, leaf, part in zip(kinds, leaves, objects, strict=True)]
         clock.lap("forward")
-        total = batch_loss(joint[0], joint[1], batch, learner.step.loss)
+        total = batch_loss(joint[0], joint[1], batch, step.loss)
         clock.lap("loss")
-        learner.dense.zero_grad(set_to_none=True)
+        step.dense.optimizer.zero_grad(set_to_none=True)
         total.backward()  # type: ignore[no-untyped-call]
         clock.lap("backward")
         for kind, leaf, part in zip(kinds, leaves, objects, strict=True):

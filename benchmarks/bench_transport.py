@@ -32,7 +32,7 @@ from dkge_dist.cluster.requests import pull_request, push_request, read_pulled, 
 from dkge_dist.cluster.server import ShardServer
 from dkge_dist.cluster.transport import Payload, RowSelection
 from dkge_dist.kernels.rows import scatter_rows
-from dkge_dist.learn.memory import keep_freed_memory
+from dkge_dist.learn.machine import keep_freed_memory
 from dkge_dist.tables.initializer import RowInitializer
 from dkge_dist.tables.plan import Partitioned, ShardPlan
 from dkge_dist.tables.shard import Optimizer

@@ -122,16 +122,19 @@ class CurrentEpochs:
     def run(self, tables: Any) -> Trained:
         """One training."""
         from dkge_dist.learn.machine import use_machine
-        from dkge_dist.learn.worker import TrainJob, build_trainer
+        from dkge_dist.learn.plan import Plan
+        from dkge_dist.learn.task import LearnTask, learning_of, model_of
         from dkge_dist.runtime import LocalCommunicator, Monitor
 
         device = use_machine(self.settings.threads, self.settings.device)
         batches, monitor = Batches(), Monitor()
         monitor.progress = batches.progress  # type: ignore[method-assign]
         with tempfile.TemporaryDirectory() as folder:
-            job = TrainJob(self.graph, self.settings, Path(folder), self.graph.valid)
-            trainer = build_trainer(LocalCommunicator(monitor), tables, job, device)
-            return batches.trained(trainer.run())
+            plan = Plan.from_scratch(self.graph)
+            task = LearnTask(plan, self.graph, self.settings, self.graph.valid, Path(folder))
+            return batches.trained(
+                learning_of(LocalCommunicator(monitor), tables, task, model_of(task, device), device).run()
+            )
 
 
 class EarlierEpochs:

@@ -169,6 +169,12 @@ class TrainSettings(Section):
     """Entities that they compete with: a sample drawn once."""
     checkpoint_seconds: Annotated[float, Field(ge=0)] = 300.0
     """Seconds between checkpoints."""
+    least_rate: Annotated[float, EXPERT, Field(ge=0, le=1)] = 0.01
+    """Share of the learning rate that a linear schedule ends at."""
+    diverged_above: Annotated[float, EXPERT, Field(gt=1)] = 3.0
+    """An epoch whose loss is so many times that of the first one (or the margin) ends the training."""
+    in_batch_from: Annotated[float, EXPERT, Field(gt=0)] = 2.0
+    """A batch of so many times the negatives lends them its own ends. A small one would learn from few entities."""
 
     @model_validator(mode="after")
     def _fits(self) -> TrainSettings:
@@ -240,7 +246,7 @@ class OnlineSettings(Section):
     triples of affected objects, as published, until validation stops getting better."""
     replay: Annotated[float, EXPERT, Field(ge=0, le=1000)] = 5.0
     """Triples of the surroundings beside each changed one in a batch, drawn anew, so that they stay where they are. In
-    a night of which an epoch has `narrow_after` batches, three fifths of it while the surroundings are retained."""
+    a night of which an epoch has `narrow_after` batches, a `replay_ratio` of it while the surroundings are retained."""
     global_replay: Annotated[float, EXPERT, Field(ge=0, le=1000)] = 2.0
     """Triples of the whole graph beside each changed one: what learns this night is a wrong answer to their questions.
     Without them, emerging entities rank above the answers of others, and more so every night."""
@@ -252,8 +258,8 @@ class OnlineSettings(Section):
     smaller than there because a fact of tonight will be asked with a context that shows it."""
     proximal_weight: Annotated[float, EXPERT, Field(ge=0, le=1000)] = 0.2
     """How strongly affected entities are drawn back to where they were (a penalty of half of it times the squared
-    distance). One that has more than three triples for each that changed is drawn back more, in proportion; a deleted
-    one counts thrice. More keeps more of what was known, and forgets less of what was deleted."""
+    distance). One that has more than `stayed_per_changed` triples for each that changed is drawn back more, in
+    proportion. More keeps more of what was known, and forgets less of what was deleted."""
     batch_size: Annotated[int, Field(ge=1, le=10_000_000)] = 1000
     """Positives of a batch, changed ones and their surroundings."""
     optimizer: Annotated[Optimizer, EXPERT] = "damped_adagrad"
@@ -280,6 +286,8 @@ class OnlineSettings(Section):
     adds up."""
     refresh_learning_rate: Annotated[float, EXPERT, Field(gt=0, le=1e6)] = 0.1
     """The learning rate of a refresh."""
+    refresh_dense_rate: Annotated[float, EXPERT, Field(gt=0, le=1e6)] = 0.003
+    """The learning rate of dense parameters in a refresh: they hardly change from night to night."""
     max_seconds: Annotated[float, Field(ge=0)] = 0.0
     """Seconds to learn at most; 0 means no limit."""
     max_triples_per_object: Annotated[int, Field(ge=0)] = 30
@@ -294,6 +302,22 @@ class OnlineSettings(Section):
     valid_candidates: Annotated[int, EXPERT, Field(ge=1)] = 5000
     """Entities that they compete with: a sample drawn once. Fidelity in the report of every update is measured against
     as many candidates."""
+    replay_ratio: Annotated[float, EXPERT, Field(ge=0, le=1)] = 0.6
+    """Share of the replay in a night of which an epoch has `narrow_after` batches, while its surroundings are retained.
+    A small night has time for all of it."""
+    retention_threshold: Annotated[float, EXPERT, Field(ge=0)] = 0.99
+    """The surroundings of the change are retained while their MRR is so large a share of that before the night."""
+    unlearn_above: Annotated[float, EXPERT, Field(ge=0, le=1)] = 0.7
+    """A deleted triple is unlearnt while the mean reciprocal rank of its ends is above this. Many stay likely for a
+    good reason: unlearnt further, they would take with them what speaks for others."""
+    narrow_every: Annotated[int, EXPERT, Field(ge=1)] = 4
+    """Epochs between two looks at what is not learnt: most of it needs few, and a look costs about as much as one."""
+    global_sample: Annotated[int, EXPERT, Field(ge=0)] = 20
+    """Triples of the whole graph that are drawn for each one that changed; `global_replay` is of these."""
+    stayed_per_changed: Annotated[float, EXPERT, Field(gt=0)] = 3.0
+    """An entity with more triples than so many for each one that changed is held more strongly, in proportion."""
+    deleted_weight: Annotated[int, EXPERT, Field(ge=0)] = 3
+    """A deleted triple counts as so many that changed: unlearning it must separate its ends."""
     retrain_when: Annotated[str, AfterValidator(_checked_policy)] = "mrr_drop > 3% or added_mrr < 0.7"
     """When training from scratch is due: never, or one or more of these, joined by `or`.
       mrr_drop > 3%     validation MRR fell by more since the last training, on validation triples that both versions

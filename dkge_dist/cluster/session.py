@@ -21,7 +21,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from dkge_dist.cluster.requests import serve_shard
 from dkge_dist.cluster.server import ShardServer
 from dkge_dist.cluster.transport import Address
-from dkge_dist.learn.memory import keep_freed_memory
+from dkge_dist.learn.machine import keep_freed_memory
 from dkge_dist.tables.plan import ShardPlan
 from dkge_dist.types import DkgeError, UsageError
 

@@ -26,19 +26,20 @@ from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.training_graph import TrainingGraph, training_graph
 from dkge_dist.learn.batches import EvidenceOffsets
 from dkge_dist.learn.checkpoints import Checkpoints
-from dkge_dist.learn.worker import TrainJob, TrainResult, random_start, train_spec
+from dkge_dist.learn.plan import Plan
+from dkge_dist.learn.task import Candidate, LearnTask, learn, refresh_settings
 from dkge_dist.measure.drift import Incumbent, compare
 from dkge_dist.measure.fidelity import sampled_fidelity
 from dkge_dist.measure.validation import measure_validation
 from dkge_dist.records import Fidelity, TrainingRecord
-from dkge_dist.runtime import Monitor, Runtime
+from dkge_dist.runtime import Monitor, Runtime, WorkerSpec
 from dkge_dist.settings import OF_THE_MACHINE, Settings
 from dkge_dist.store.manifest import ModelManifest, SnapshotManifest
 from dkge_dist.store.models import ModelMetadata, load_arrays, publish_model, save_model
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import block_rows
 from dkge_dist.tables.checkpoint import CheckpointFolder
-from dkge_dist.tables.initializer import StoredTables, TableStart
+from dkge_dist.tables.initializer import RowInitializer, StoredTables, TableStart
 from dkge_dist.tables.table import Tables
 from dkge_dist.types import Array, DkgeError, UsageError, seconds_since
 
@@ -132,19 +133,17 @@ def trained(
         graph = training_graph(request.snapshot, digests, settings)
         monitor.progress(0.0, "reading evidence off the graph")
         fitting = EvidenceFitting.of(graph, WalkLimits.of(settings)) if settings.evidence.enabled else None
-        if start is None:
-            job, begin = _job(graph, settings, fitting, checkpoints.folder), random_start(graph, settings)
-        else:
-            dense = load_arrays(store, start.model.dense)
-            job = _refresh_job(graph, settings, fitting, checkpoints.folder, dense)
-            begin = stored_start(store, start, graph)
+        dense = load_arrays(store, start.model.dense) if start is not None else None
+        task = _task(graph, settings, fitting, checkpoints.folder, dense)
+        begin = stored_start(store, start, graph) if start is not None else random_start(graph, settings)
+        spec = WorkerSpec(learn, task, *begin, manifest.block_rows, settings.threads, settings.device, training.folder)
         history = last[1]["history"] if last else []
         with (
             _metrics_log(monitor, training.folder, request.options.tensorboard, history) as log,
-            runtime.run(train_spec(job, begin, manifest.block_rows, training.folder), log) as run,
+            runtime.run(spec, log) as run,
         ):
             monitor.progress(1.0, "writing the model")
-            result: TrainResult = run.result
+            result: Candidate = run.result
             evidence, embedding = None, joint_embedding(run.tables, request.snapshot)
             if fitting is not None:
                 evidence = fitting.fitted(embedding.distances)
@@ -174,8 +173,8 @@ def trained(
                 best_valid=valid.get(settings.train.early_stopping_metric),
                 valid=valid,
                 resumed=last is not None,
-                entities=int(job.graph.entities.shape[0]),
-                relations=int(job.graph.relations.shape[0]),
+                entities=int(graph.entities.shape[0]),
+                relations=int(graph.relations.shape[0]),
                 dim=settings.model.dim,
             ).with_(**{name: value for name, value in optional.items() if value is not None})
             metadata = ModelMetadata(
@@ -192,7 +191,7 @@ def trained(
                 )
                 tables = (
                     run.tables.entities.save(staging, manifest.block_rows),
-                    run.tables.relations.save(staging, block_rows(job.graph.relation_rows)),
+                    run.tables.relations.save(staging, block_rows(graph.relation_rows)),
                 )
                 entry = save_model(staging, manifest.version, tables, result.dense, replace(metadata, lists=lists))
                 published = publish_model(store, entry, seconds_since(began), promoted=promoted)
@@ -204,43 +203,31 @@ def trained(
             yield record, Model(store, published, *known)
 
 
-def _job(
-    graph: TrainingGraph, settings: Settings, fitting: EvidenceFitting | None, folder: CheckpointFolder
-) -> TrainJob:
-    """What the workers are given: without evidence all validation triples stop the training, else one half of them."""
-    if fitting is None:
-        return TrainJob(graph, settings, folder, graph.valid)
-    offsets = EvidenceOffsets.of(fitting.graph, graph.train, settings.evidence.offset)
-    return TrainJob(graph, settings, folder, validation_half(graph), offsets)
-
-
-def _refresh_job(
+def _task(
     graph: TrainingGraph,
     settings: Settings,
     fitting: EvidenceFitting | None,
     folder: CheckpointFolder,
-    dense: dict[str, Array],
-) -> TrainJob:
-    """The same from given dense parameters, and without offsets: a training ends without them."""
+    dense: dict[str, Array] | None = None,
+) -> LearnTask:
+    """What the workers are given: without evidence all validation triples stop the training, else one half of them.
+
+    With `dense` parameters it is a refresh, without offsets: a training ends without them.
+    """
     held_out = graph.valid if fitting is None else validation_half(graph)
-    return TrainJob(graph, refresh_settings(settings), folder, held_out, dense=dense)
+    if dense is not None:
+        return LearnTask(Plan.refresh(graph), graph, refresh_settings(settings), held_out, folder, dense=dense)
+    offsets = EvidenceOffsets.of(fitting.graph, graph.train, settings.evidence.offset) if fitting is not None else None
+    return LearnTask(Plan.from_scratch(graph), graph, settings, held_out, folder, offsets)
 
 
-REFRESH_DENSE_RATE = 0.003
-"""Of dense parameters, which hardly change from night to night."""
-
-
-def refresh_settings(settings: Settings) -> Settings:
-    """How a refresh learns: for a few epochs, and without a first step that kicks every row out of its place."""
-    online = settings.online
-    changed = {
-        "max_epochs": online.refresh_epochs,
-        "eval_every": online.refresh_epochs,
-        "learning_rate": online.refresh_learning_rate,
-        "dense_learning_rate": REFRESH_DENSE_RATE,
-        "optimizer": "damped_adagrad",
-    }
-    return settings.model_copy(update={"train": settings.train.model_copy(update=changed)})
+def random_start(graph: TrainingGraph, settings: Settings) -> tuple[TableStart, TableStart]:
+    """Start values of entities and relations, at random."""
+    how = (settings.model.dim, settings.train.init_scale)
+    return (
+        RowInitializer((settings.seed, 0), graph.entity_rows, *how),
+        RowInitializer((settings.seed, 1), graph.relation_rows, *how),
+    )
 
 
 def stored_start(store: Store, model: ModelManifest, graph: TrainingGraph) -> tuple[TableStart, TableStart]:

@@ -8,9 +8,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-import torch
-
 from dkge_dist.ask.calibration import kept_calibration
 from dkge_dist.ask.model import Model, joint_embedding
 from dkge_dist.evidence.counts import PathShares
@@ -22,18 +19,13 @@ from dkge_dist.evidence.walks import GraphEvidence, WalkLimits
 from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.training_graph import find_affected, training_graph
-from dkge_dist.kernels.sets import distinct
-from dkge_dist.learn.batches import BatchMaker, NegativeSampling
-from dkge_dist.learn.contexts import EntityContexts, RelationContexts
-from dkge_dist.learn.frozen import OnlineObjects
+from dkge_dist.learn.loop import Progress
 from dkge_dist.learn.machine import use_machine
-from dkge_dist.learn.plan import RelationIndex, UpdatePlan, plan_update
-from dkge_dist.learn.step import Loss
-from dkge_dist.learn.updater import Updater, UpdateResult
+from dkge_dist.learn.plan import Plan, RelationIndex, plan_update
+from dkge_dist.learn.task import LearnTask, learn
 from dkge_dist.measure.drift import baseline_after, find_drift, load_ranked
 from dkge_dist.measure.fidelity import forgotten, sampled_fidelity
-from dkge_dist.measure.validation import Validation, measure_validation
-from dkge_dist.model.dkge import Dkge
+from dkge_dist.measure.validation import measure_validation
 from dkge_dist.records import Fidelity, NightRecord, UpdatePlanRecord
 from dkge_dist.runtime import LocalCommunicator, Monitor, Runtime
 from dkge_dist.settings import Settings
@@ -49,12 +41,10 @@ from dkge_dist.store.models import (
 )
 from dkge_dist.store.store import Store
 from dkge_dist.tables.table import Tables
-from dkge_dist.types import Array, DkgeError, Split, Triples, seconds_since
+from dkge_dist.types import Array, DkgeError, Split, seconds_since
 
 FINE = 6
 """Digits of seconds that follow the change alone: in a small night they are milliseconds."""
-ONLINE_VALIDATION = 3
-"""Stream of hashes of the validation sample while an update learns: another one than it is measured on."""
 
 
 @dataclass(frozen=True)
@@ -159,7 +149,7 @@ class Night:
         planning = time.monotonic()
         affected, self.graph = find_affected(before, change.diff, change.target)
         online = settings.online
-        self.plan: UpdatePlan = plan_update(
+        self.plan: Plan = plan_update(
             change.diff,
             affected,
             self.graph,
@@ -168,6 +158,7 @@ class Night:
             online.max_triples_per_object,
             forgotten(change.diff.train.deleted, change.target),
             online.hold_relations,
+            online.global_sample,
         )
         self.plan_seconds = seconds_since(planning, FINE)
 
@@ -195,10 +186,10 @@ def updated(
     rows = (night.graph.entity_rows, night.graph.relation_rows)
     loading = time.monotonic()
     with runtime.open_tables(store, change.parent, rows) as tables:
-        model = _load_model(store, change.parent, settings)
+        dense = load_arrays(store, change.parent.model.dense)
         open_seconds = round(night.open_seconds + seconds_since(loading), 3)
         learning = time.monotonic()
-        done = _learn(night, tables, model, evidence, monitor)
+        done = _learn(night, tables, dense, evidence, monitor)
         learn_seconds, measuring = seconds_since(learning, FINE), time.monotonic()
         if evidence is not None:
             evidence = _beside(night, evidence, joint_embedding(tables, change.target).distances, monitor)
@@ -207,7 +198,7 @@ def updated(
         fidelity = sampled_fidelity(night.graph, change.target, change.diff, tables, *sizes)
         record = NightRecord(
             **night.sizes(),
-            epochs=done.epochs,
+            epochs=done.epoch,
             valid=valid,
             fidelity=fidelity,
             drift=find_drift(baseline.version, trained, ranked, fidelity),
@@ -289,15 +280,6 @@ def _nothing_to_do(parent: ModelManifest, target: SnapshotManifest, shards: int,
     )
 
 
-def _load_model(store: Store, parent: ModelManifest, settings: Settings) -> Dkge:
-    """The dense parameters, frozen."""
-    shape = settings.model
-    model = Dkge(shape.dim, shape.entity_layers, shape.relation_layers)
-    stored = {name: torch.from_numpy(value) for name, value in load_arrays(store, parent.model.dense).items()}
-    model.load_state_dict(stored)
-    return model.requires_grad_(False)
-
-
 def _evidence_after(store: Store, night: Night) -> Evidence | None:
     """The evidence of the new snapshot, under the weights of the model that is updated."""
     part = night.change.parent.model.evidence
@@ -323,67 +305,10 @@ def _beside(night: Night, evidence: Evidence, distances: Distances, monitor: Mon
     return evidence.beside(distances, *(sampled(triples, WalkLimits.of(settings)) for triples in known))
 
 
-COMPETITORS = 1000
-"""Draws of entities that learn, and as many of all, that changed triples compete with: are they learnt?"""
-SURROUNDINGS = 1000
-"""Replayed triples that tell whether what surrounds the change is unhurt."""
-COMPETITOR_STREAM, SURROUNDINGS_STREAM = 7, 8
-"""Of random numbers, apart from the other streams of a seed."""
-
-
-def _competitors(night: Night) -> Array:
-    """A sample of the entities that learn, and of all: ascending rows."""
-    rng = np.random.default_rng([night.settings.seed, COMPETITOR_STREAM])
-    sides = (night.plan.entities.trained, night.graph.entities)
-    return distinct(*(some[rng.integers(0, some.shape[0], COMPETITORS if some.shape[0] else 0)] for some in sides))
-
-
-def _surroundings(night: Night, competitors: Array) -> Validation:
-    """A sample of the triples that are only replayed, among entities that were there before."""
-    rng = np.random.default_rng([night.settings.seed, SURROUNDINGS_STREAM])
-    stayed = night.plan.stayed
-    some = night.plan.triples.take(np.sort(rng.choice(stayed, min(stayed.shape[0], SURROUNDINGS), replace=False)))
-    return Validation(some, night.graph.topology, np.setdiff1d(competitors, night.plan.entities.emerging))
-
-
-def _learn(night: Night, tables: Tables, model: Dkge, evidence: Evidence | None, monitor: Monitor) -> UpdateResult:
-    graph, settings, plan = night.graph, night.settings, night.plan
-    train, online = settings.train, settings.online
-    entity_contexts = EntityContexts(graph.topology, graph.digests[0], graph.sampling)
-    entity_contexts.keep(plan.entities.refreshed)
-    relation_contexts = RelationContexts(graph.paths, graph.digests[1], graph.sampling)
-    hold = plan.hold(online.proximal_weight, graph.topology)
-    entities = OnlineObjects(model.entity, tables.entities, entity_contexts, graph.topology, plan.entities, hold)
-    relations = OnlineObjects(model.relation, tables.relations, relation_contexts, graph.topology, plan.relations)
-    negatives = NegativeSampling.of(
-        graph, train.sampler, online.negatives or train.negatives, train.logq_correction, plan.entities.trained
-    )
-    own_negative = graph.loopless_relations if train.own_negative else None
-    held_out = Triples.empty()
-    if online.epochs_over == "affected":
-        # Epochs over what changed do not ask validation.
-        held_out = validation_half(graph) if evidence is not None else graph.valid
-    sizes = (online.valid_triples, online.valid_candidates)
-    competitors = _competitors(night)
-    updater = Updater(
-        plan,
-        entities,
-        relations,
-        BatchMaker(
-            Triples.concat([plan.triples, plan.elsewhere]),
-            entities,
-            relations,
-            negatives,
-            train.hide_targets if online.hide_targets is None else online.hide_targets,
-            deleted=plan.deleted,
-            own_negative=own_negative,
-        ),
-        Validation.of(graph, held_out, *sizes, stream=ONLINE_VALIDATION),
-        Validation(plan.changed, graph.topology, competitors),
-        _surroundings(night, competitors),
-        Loss(train.loss, train.margin),
-        online,
-        settings.seed,
-        LocalCommunicator(monitor),
-    )
-    return updater.run(train.init_scale)
+def _learn(
+    night: Night, tables: Tables, dense: dict[str, Array], evidence: Evidence | None, monitor: Monitor
+) -> Progress:
+    graph, settings = night.graph, night.settings
+    held_out = validation_half(graph) if evidence is not None else graph.valid
+    task = LearnTask(night.plan, graph, settings, held_out, dense=dense)
+    return learn(LocalCommunicator(monitor, settings.threads, settings.device), tables, task).progress

@@ -39,8 +39,8 @@ class Batch(Generic[Objects]):
     `shared`: numbers of entities that serve every positive on both sides. `known_tail_mask` and `known_head_mask`
     (positives × shared) mark those that make a known triple; `log_weight` is the logarithm of how many entities each of
     them stands for. `tail_offset` and `head_offset` are the evidence that the logit of a positive begins with;
-    `denied` positives are no triples any more, and are pushed away. `own_is_negative` where the question's own entity
-    competes too, though nobody drew it.
+    those of the `unlearn_mask` are no triples any more, and are pushed away. `own_is_negative` where the question's own
+    entity competes too, though nobody drew it.
     Otherwise `negative` is one entity a positive and `corrupts_head` says which side it replaces.
     """
 
@@ -55,7 +55,7 @@ class Batch(Generic[Objects]):
     known_head_mask: Array
     tail_offset: Array
     head_offset: Array
-    denied: Array
+    unlearn_mask: Array
     own_is_negative: Array
     negative: Array
     corrupts_head: Array
@@ -212,7 +212,7 @@ class BatchMaker(Generic[Objects]):
 
     def make(self, positions: Array, rng: np.random.Generator) -> Batch[Objects]:
         """The batch of the triples at `positions`."""
-        whole, denied = self._every.take(positions), positions >= self.triples.count
+        whole, unlearn = self._every.take(positions), positions >= self.triples.count
         mine = slice(whole.count * self.rank // self.world, whole.count * (self.rank + 1) // self.world)
         triples = whole.take(mine)
         count = triples.count
@@ -233,7 +233,7 @@ class BatchMaker(Generic[Objects]):
         known = (rows, shared, self._entity_numbers)
         tail_offset, head_offset = self._offsets(positions[mine])
         return Batch(
-            entities=self.entities.batch(rows, self._targets(whole.take(~denied), rng)),
+            entities=self.entities.batch(rows, self._targets(whole.take(~unlearn), rng)),
             relations=self.relations.batch(relation_rows),
             head=head,
             relation=relation,
@@ -244,14 +244,14 @@ class BatchMaker(Generic[Objects]):
             known_head_mask=known_among(topology.incoming, triples.tail, triples.relation, *known),
             tail_offset=tail_offset,
             head_offset=head_offset,
-            denied=denied[mine],
+            unlearn_mask=unlearn[mine],
             own_is_negative=self._own_negative[triples.relation],
             negative=negative,
             corrupts_head=side == 0,
         )
 
     def _offsets(self, positions: Array) -> tuple[Array, Array]:
-        """E of the tails and heads. What was deleted is denied by its vectors, whatever evidence still says for it."""
+        """E of the tails and heads. Vectors unlearn what was deleted, whatever evidence still says for it."""
         tail, head = np.zeros((2, positions.shape[0]), np.float32)
         if self.offsets is not None:
             learnt = np.flatnonzero(positions < self.triples.count)

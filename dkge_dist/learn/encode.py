@@ -20,7 +20,7 @@ from dkge_dist.learn.contexts import ObjectBatch
 from dkge_dist.model.attentive_gcn import PaddedBlock
 from dkge_dist.model.dkge import Encoder, path_features
 from dkge_dist.tables.table import Gradients, RowsByField, TrainingTable
-from dkge_dist.types import Array, Field
+from dkge_dist.types import ROW, Array, Field
 
 CPU = torch.device("cpu")
 CHUNK = 4096
@@ -30,7 +30,7 @@ Objects_contra = TypeVar("Objects_contra", contravariant=True)
 
 
 class ObjectEncoder(Protocol[Objects_contra]):
-    """One kind of objects in a training step: their table, and how a batch of them is encoded."""
+    """One kind of objects while they are learnt: their table, and how a batch of them is encoded."""
 
     table: TrainingTable
 
@@ -43,6 +43,12 @@ class ObjectEncoder(Protocol[Objects_contra]):
     def gradients(self, batch: Objects_contra, leaves: Any) -> Gradients:
         """What to push, once `backward` has run."""
 
+    def joint(self, rows: Array) -> Array:
+        """o* of some objects as they are learnt by now, in their order."""
+
+    def materialise(self) -> None:
+        """Write o* of everything that depends on what was learnt into the table."""
+
 
 @dataclass(frozen=True)
 class Leaves:
@@ -53,10 +59,18 @@ class Leaves:
 
 
 class TrainedObjects:
-    """Objects of a training from scratch: all of their rows are trained."""
+    """Objects all of whose rows are trained. `written`: those whose o* this worker materialises."""
 
-    def __init__(self, encoder: Encoder, table: TrainingTable, device: torch.device = CPU) -> None:
-        self.encoder, self.table, self.device = encoder, table, device
+    def __init__(
+        self,
+        encoder: Encoder,
+        table: TrainingTable,
+        source: ObjectSource,
+        written: Array | None = None,
+        device: torch.device = CPU,
+    ) -> None:
+        self.encoder, self.table, self.source, self.device = encoder, table, source, device
+        self.written = np.empty(0, ROW) if written is None else written
 
     def rows(self, batch: ObjectBatch) -> RowsByField:
         """`^k` of the objects and `^c` of their contexts."""
@@ -83,16 +97,21 @@ class TrainedObjects:
         }
 
     @torch.no_grad()
-    def joint_vectors(self, contexts: ObjectSource, rows: Array) -> Iterator[tuple[Array, Array]]:
+    def _joint(self, rows: Array) -> Iterator[tuple[Array, Array]]:
         """o* of many objects, a chunk at a time: (rows, vectors)."""
         for first in range(0, rows.shape[0], CHUNK):
-            batch = contexts.batch(rows[first : first + CHUNK])
+            batch = self.source.batch(rows[first : first + CHUNK])
             yield batch.rows, self.encode(batch)[0].cpu().numpy()
 
-    def joint(self, contexts: ObjectSource, rows: Array) -> Array:
+    def joint(self, rows: Array) -> Array:
         """o* of some objects, in their order."""
-        parts = [values for _, values in self.joint_vectors(contexts, rows)]
+        parts = [values for _, values in self._joint(rows)]
         return np.concatenate(parts) if parts else np.empty((0, self.table.dim), np.float32)
+
+    def materialise(self) -> None:
+        """Write o* into the table."""
+        for rows, values in self._joint(self.written):
+            self.table.write(Field.JOINT, rows, values)
 
 
 class ObjectSource(Protocol):

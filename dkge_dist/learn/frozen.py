@@ -5,8 +5,8 @@ the same all night: `prepare` computes them once, and a step costs a product wit
 Of other contexts, and of those with a hidden target, the products of existing entities with W are the same all night:
 `prepare` keeps these too, and a step reads `^c` of emerging objects alone.
 
-Shapes: B objects of a batch, M context vertices, V existing entities that contexts show, H objects held near where they
-were, D dimensions.
+Shapes: B objects of a batch, M context vertices, V existing entities that contexts show, H objects that go on from
+where they were, D dimensions.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PULLED = 1 << 16
 """Rows whose products are made at once."""
 
 NOT_TRAINED, CHANGING = 0, -1
-"""Of `OnlineObjects.kind`; numbers from 1 on count the frozen contexts."""
+"""Of `FrozenObjects.kind`; numbers from 1 on count the frozen contexts."""
 
 
 class Contexts(Protocol):
@@ -47,7 +47,7 @@ class Contexts(Protocol):
 
 
 @dataclass(frozen=True)
-class OnlineBatch:
+class FrozenBatch:
     """Distinct objects of a batch by how they are encoded; `order` puts the three groups into the order asked for.
 
     `read`: o* is read. `frozen`: trained, with a constant context. `changing`: trained, with a context that changes;
@@ -72,10 +72,10 @@ class OnlineBatch:
         return rows
 
 
-class OnlineObjects:
-    """One kind of objects during an update: an `ObjectEncoder` whose contexts are also the source of its batches.
+class FrozenObjects:
+    """One kind of objects during a night: an `ObjectEncoder` that is also the source of its batches.
 
-    `hold_H`: how strongly each of `plan.held` is drawn back to where it was.
+    `proximal_H`: the weight of each of `plan.continued` in the proximal term, which draws `^k` back to where it was.
     """
 
     def __init__(
@@ -85,10 +85,11 @@ class OnlineObjects:
         contexts: Contexts,
         topology: Topology,
         plan: ObjectPlan,
-        hold_H: Array | None = None,
+        proximal_H: Array | None = None,
     ) -> None:
         self.encoder, self.table, self.source, self.topology, self.plan = encoder, table, contexts, topology, plan
-        self.hold_H = hold_H
+        self.proximal_H = proximal_H
+        self._is_fresh: bool | None = None
         self.count = contexts.count
         self.emerging = np.zeros(self.count, bool)
         self.emerging[plan.emerging] = True
@@ -98,14 +99,14 @@ class OnlineObjects:
         self.trained[plan.trained] = True
         self.begin, self.hidden_MD = np.zeros(1, OFFSET), np.empty((0, table.dim), np.float32)
         self.place, self.products_VD = np.full(self.count, -1, ROW), np.empty((0, table.dim), np.float32)
-        self.held, self.held_at_HD = np.empty(0, ROW), np.empty((0, table.dim), np.float32)
+        self.continued, self.began_at_HD = np.empty(0, ROW), np.empty((0, table.dim), np.float32)
 
     def prepare(self) -> None:
         """Compute the products with W of what contexts show, and from these the hidden features of all objects to
-        refresh whose context holds no emerging object; and keep where affected objects are held."""
-        if self.hold_H is not None:
-            self.held = self.plan.held
-            self.held_at_HD = self.table.pull({Field.KNOWLEDGE: self.held})[Field.KNOWLEDGE].copy()
+        refresh whose context holds no emerging object; and keep where affected objects began."""
+        if self.proximal_H is not None:
+            self.continued = self.plan.continued
+            self.began_at_HD = self.table.pull({Field.KNOWLEDGE: self.continued})[Field.KNOWLEDGE].copy()
         steady, shown, sizes = self._steady()
         self._keep_products(shown)
         rows = np.concatenate([np.empty(0, ROW), *steady])
@@ -166,7 +167,7 @@ class OnlineObjects:
         """Kept products of some vertices; those of others are anything."""
         return torch.from_numpy(self.products_VD).index_select(0, torch.from_numpy(np.maximum(self.place[rows], 0)))
 
-    def batch(self, rows: Array, hidden: HiddenPairs | None = None) -> OnlineBatch:
+    def batch(self, rows: Array, hidden: HiddenPairs | None = None) -> FrozenBatch:
         """Distinct objects, by how they are encoded. An o* that is only read keeps hidden pairs in its context."""
         kind = self.kind[rows]
         if hidden is not None:
@@ -179,7 +180,7 @@ class OnlineObjects:
         order[np.concatenate(groups)] = np.arange(rows.shape[0])
         contexts = self._contexts(rows[changing], hidden)
         asked = np.flatnonzero(self.place[contexts.vertex_rows] < 0)
-        return OnlineBatch(rows[read], rows[frozen], contexts, asked, order)
+        return FrozenBatch(rows[read], rows[frozen], contexts, asked, order)
 
     def _contexts(self, rows: Array, hidden: HiddenPairs | None) -> ObjectBatch:
         if hidden is None:
@@ -187,7 +188,7 @@ class OnlineObjects:
         assert isinstance(self.source, EntityContexts), "only pairs of entities can be hidden"
         return self.source.batch(rows, hidden)
 
-    def rows(self, batch: OnlineBatch) -> RowsByField:
+    def rows(self, batch: FrozenBatch) -> RowsByField:
         """What a batch reads of the table."""
         return {
             Field.JOINT: batch.read,
@@ -195,7 +196,7 @@ class OnlineObjects:
             Field.CONTEXT: batch.asked_rows,
         }
 
-    def encode(self, batch: OnlineBatch, ticket: int | None = None) -> tuple[Tensor, Leaves]:
+    def encode(self, batch: FrozenBatch, ticket: int | None = None) -> tuple[Tensor, Leaves]:
         """o* of a batch, and its leaves: `^k` of trained objects, `^c` of what is asked of changing contexts."""
         pulled = self.table.pull(self.rows(batch), ticket)
         knowledge, context = (
@@ -212,18 +213,19 @@ class OnlineObjects:
             parts.append(self._encode_changing(batch, Leaves(knowledge[count:], context)))
         return torch.cat(parts).index_select(0, torch.from_numpy(batch.order)), leaves
 
-    def _encode_changing(self, batch: OnlineBatch, leaves: Leaves) -> Tensor:
+    def _encode_changing(self, batch: FrozenBatch, leaves: Leaves) -> Tensor:
         changing, asked = batch.changing, batch.asked
         if asked.shape[0] == changing.vertex_rows.shape[0]:
             return encode(self.encoder, leaves, changing)
         kept, contexts = self._products(changing.vertex_rows), _ragged(changing)
         return encode_partly_frozen(self.encoder, kept, asked, leaves.context_UD, leaves.knowledge_BD, contexts)
 
-    def gradients(self, batch: OnlineBatch, leaves: Leaves) -> Gradients:
+    def gradients(self, batch: FrozenBatch, leaves: Leaves) -> Gradients:
         """The gradients that may be applied: of trained `^k`, and of emerging `^c`."""
+        self._is_fresh = False
         learnt = self.trained[batch.trained]
         rows, values = batch.trained[learnt], np.ascontiguousarray(gradient_of(leaves.knowledge_BD)[learnt])
-        self._draw_back(rows, leaves.knowledge_BD.detach().numpy()[learnt], values)
+        self._add_proximal(rows, leaves.knowledge_BD.detach().numpy()[learnt], values)
         gradients = {Field.KNOWLEDGE: (rows, values)}
         new = self.emerging[batch.asked_rows]
         if new.any():
@@ -231,23 +233,44 @@ class OnlineObjects:
             gradients[Field.CONTEXT] = (rows, np.ascontiguousarray(gradient_of(leaves.context_UD)[new]))
         return gradients
 
-    def _draw_back(self, rows: Array, knowledge_BD: Array, gradient_BD: Array) -> None:
-        """Add the gradient of hold / 2 · |^k − where it was|² of affected objects, in place."""
-        if self.hold_H is None or not self.held.shape[0]:
+    def _add_proximal(self, rows: Array, knowledge_BD: Array, gradient_BD: Array) -> None:
+        """Add the gradient of weight / 2 · |^k − where it was|² of affected objects, in place."""
+        if self.proximal_H is None or not self.continued.shape[0]:
             return
-        at = np.minimum(np.searchsorted(self.held, rows), self.held.shape[0] - 1)
-        here = np.flatnonzero(self.held[at] == rows)
+        at = np.minimum(np.searchsorted(self.continued, rows), self.continued.shape[0] - 1)
+        here = np.flatnonzero(self.continued[at] == rows)
         at = at[here]
-        gradient_BD[here] += self.hold_H[at, None] * (knowledge_BD[here] - self.held_at_HD[at])
+        gradient_BD[here] += self.proximal_H[at, None] * (knowledge_BD[here] - self.began_at_HD[at])
+
+    def joint(self, rows: Array) -> Array:
+        """o* of some objects: materialised as they are learnt by now, or those of before while nothing is."""
+        if self._is_fresh is False:
+            self._refresh()
+        return self.table.pull({Field.JOINT: rows})[Field.JOINT]
+
+    def materialise(self) -> None:
+        """Write o* of all objects whose vectors or contexts changed."""
+        if not self._is_fresh:
+            self._refresh()
 
     @torch.no_grad()
-    def refresh(self) -> None:
-        """Materialise o* of all objects whose vectors or contexts changed."""
-        trained = self.plan.refreshed
-        for first in range(0, trained.shape[0], CHUNK):
-            some = trained[first : first + CHUNK].astype(ROW)
+    def _refresh(self) -> None:
+        for first in range(0, self.plan.refreshed.shape[0], CHUNK):
+            some = self.plan.refreshed[first : first + CHUNK].astype(ROW)
             values, _ = self.encode(self.batch(some))
             self.table.write(Field.JOINT, some, values.numpy())
+        self._is_fresh = True
+
+    def trained_values(self) -> dict[Field, tuple[Array, Array]]:
+        """Copies of all that is trained: (rows, values)."""
+        rows = {Field.KNOWLEDGE: self.plan.trained, Field.CONTEXT: self.plan.emerging.astype(ROW)}
+        return {f: (some, self.table.pull({f: some})[f]) for f, some in rows.items() if some.shape[0]}
+
+    def restore(self, kept: dict[Field, tuple[Array, Array]]) -> None:
+        """Set what is trained to what it was."""
+        for field, (rows, values) in kept.items():
+            self.table.write(field, rows, values)
+        self._is_fresh = False
 
 
 def _ragged(batch: ObjectBatch) -> RaggedBatch:

@@ -1,6 +1,7 @@
-"""What an update will touch. In: the diff, the graph after it, the affected rows. Out: an `UpdatePlan`. Pure.
+"""What is to be learnt. In: a graph, and of a night the diff that led to it with what it affects. Out: a `Plan`. Pure.
 
-The plan is the whole write set: an update writes the vectors that it names and no others.
+From scratch everything emerges; in a refresh everything is affected; a night is the diff. The plan is the whole write
+set: a run writes the vectors that it names and no others.
 """
 
 from __future__ import annotations
@@ -20,27 +21,18 @@ from dkge_dist.kernels.sets import distinct
 from dkge_dist.kernels.triples import canonical, group, positions
 from dkge_dist.types import OFFSET, ROW, Array, Field, Triples
 
-ELSEWHERE = 20
-"""Triples of the whole graph that are drawn for each one that changed. The cost of a night follows its change."""
-
-STAYED_FOR_ONE = 3.0
-"""An entity with more triples than so many for each one that changed is drawn back more strongly, in proportion."""
-
-DELETED_FOR_ADDED = 3
-"""A deleted triple counts as so many that changed: nothing but the parting of its ends makes it forgotten."""
-
 
 @dataclass(frozen=True)
 class ObjectPlan:
     """Rows of one kind of objects, sorted. Emerging ones get new vectors, affected ones go on from theirs.
 
-    With `holds_affected` the `^k` of affected ones stays as it is, and only their contexts change.
+    With `freezes_affected` the `^k` of affected ones stays as it is, and only their contexts change.
     """
 
     emerging: Array
     affected: Array
     removed: Array
-    holds_affected: bool = False
+    freezes_affected: bool = False
 
     @cached_property
     def refreshed(self) -> Array:
@@ -50,10 +42,10 @@ class ObjectPlan:
     @cached_property
     def trained(self) -> Array:
         """Rows whose `^k` is trained."""
-        return self.emerging.astype(ROW) if self.holds_affected else self.refreshed
+        return self.emerging.astype(ROW) if self.freezes_affected else self.refreshed
 
     @cached_property
-    def held(self) -> Array:
+    def continued(self) -> Array:
         """Rows whose `^k` goes on from where it was."""
         return np.setdiff1d(self.trained, self.emerging, assume_unique=True).astype(ROW)
 
@@ -70,11 +62,12 @@ class ObjectPlan:
 
 
 @dataclass(frozen=True)
-class UpdatePlan:
+class Plan:
     """Emerging, affected and removed objects, the train triples to learn, and those to forget.
 
-    `added`: positions in `triples` of what the change brought. `elsewhere` is a sample of the whole graph: its
-    questions are asked too, so that what learns keeps away from them.
+    `added`: positions in `triples` of what the change brought; the others are replayed. `global_replay` is a sample of
+    the whole graph: its questions are asked too, so that what learns keeps away from them. Where a plan `is_whole`
+    every vector and the dense parameters learn; else dense parameters and the `^c` of what existed are frozen.
     """
 
     entities: ObjectPlan
@@ -82,12 +75,25 @@ class UpdatePlan:
     triples: Triples
     added: Array
     deleted: Triples
-    elsewhere: Triples = field(default_factory=Triples.empty)
+    global_replay: Triples = field(default_factory=Triples.empty)
+    is_whole: bool = False
 
     @staticmethod
-    def empty() -> UpdatePlan:
+    def empty() -> Plan:
         """Nothing to do."""
-        return UpdatePlan(ObjectPlan.empty(), ObjectPlan.empty(), Triples.empty(), np.empty(0, OFFSET), Triples.empty())
+        return Plan(ObjectPlan.empty(), ObjectPlan.empty(), Triples.empty(), np.empty(0, OFFSET), Triples.empty())
+
+    @staticmethod
+    def from_scratch(graph: TrainingGraph) -> Plan:
+        """Everything emerges."""
+        entities, relations = (ObjectPlan(rows, rows[:0], rows[:0]) for rows in (graph.entities, graph.relations))
+        return Plan(entities, relations, graph.train, np.empty(0, OFFSET), Triples.empty(), is_whole=True)
+
+    @staticmethod
+    def refresh(graph: TrainingGraph) -> Plan:
+        """Everything is affected."""
+        entities, relations = (ObjectPlan(rows[:0], rows, rows[:0]) for rows in (graph.entities, graph.relations))
+        return Plan(entities, relations, graph.train, np.empty(0, OFFSET), Triples.empty(), is_whole=True)
 
     @property
     def changed(self) -> Triples:
@@ -101,23 +107,28 @@ class UpdatePlan:
         is_added[self.added] = True
         return np.flatnonzero(~is_added)
 
-    def hold(self, strength: float, topology: Topology) -> Array | None:
-        """How strongly each of `entities.held` is drawn back: by `strength`, and more where most of it stayed.
+    def proximal_weights(
+        self, weight: float, topology: Topology, stayed_per_changed: float = 3.0, deleted_weight: int = 3
+    ) -> Array | None:
+        """The weight of each of `entities.continued` in the proximal term: `weight`, and more where most of it stayed.
+
+        An entity with more triples than `stayed_per_changed` for each one that changed is held more strongly, in
+        proportion; a deleted triple counts as `deleted_weight`.
 
         A hub with a few new triples among thousands would else leave the thousands for the few; their other ends, which
-        have little else, can come to it. To forget a deleted triple, though, its ends have to part.
+        have little else, can come to it. Unlearning a deleted triple, though, must separate its endpoints.
         """
-        if not strength:
+        if not weight:
             return None
-        held = self.entities.held
+        rows = self.entities.continued
         added = self.triples.take(self.added)
-        changed = Triples.concat([added, *[self.deleted] * DELETED_FOR_ADDED])
+        changed = Triples.concat([added, *[self.deleted] * deleted_weight])
         ends = np.sort(np.concatenate([changed.head, changed.tail]))
-        count = np.searchsorted(ends, held, "right") - np.searchsorted(ends, held, "left")
-        degree = list_sizes(topology.outgoing, held) + list_sizes(topology.incoming, held)
-        stayed = degree / np.maximum(count, 1) / STAYED_FOR_ONE
-        strengths: Array = (strength * np.maximum(stayed, 1)).astype(np.float32)
-        return strengths
+        count = np.searchsorted(ends, rows, "right") - np.searchsorted(ends, rows, "left")
+        degree = list_sizes(topology.outgoing, rows) + list_sizes(topology.incoming, rows)
+        stayed = degree / np.maximum(count, 1) / stayed_per_changed
+        weights: Array = (weight * np.maximum(stayed, 1)).astype(np.float32)
+        return weights
 
     def blocks(self, block_rows: int) -> Array:
         """The blocks of the entity tables that hold rows of the write set."""
@@ -168,16 +179,18 @@ def plan_update(
     affected_by: AffectedBy,
     limit: int,
     deleted: Triples,
-    hold_relations: bool,
-) -> UpdatePlan:
+    freeze_relations: bool,
+    global_sample: int = 20,
+) -> Plan:
     """The plan for `diff`, which led to `graph`. `limit` bounds the triples of one object; 0 takes them all.
 
-    `deleted` triples are to be forgotten; with `hold_relations` only emerging relations are trained; `affected_by`
-    context is the published definition of affected. Added triples of planned objects are always learnt.
+    `deleted` triples are to be forgotten; with `freeze_relations` only emerging relations are trained; `affected_by`
+    context is the published definition of affected. `global_sample` triples of the whole graph are drawn for each one
+    that changed, so that the cost of a night follows its change. Added triples of planned objects are always learnt.
     """
     entities = ObjectPlan(diff.emerging_entities, affected.entities(affected_by).astype(ROW), diff.removed_entities)
     affected_relations = affected.relations(affected_by).astype(ROW)
-    relations = ObjectPlan(diff.emerging_relations, affected_relations, diff.removed_relations, hold_relations)
+    relations = ObjectPlan(diff.emerging_relations, affected_relations, diff.removed_relations, freeze_relations)
     most = limit or np.iinfo(np.int64).max
     seed = graph.sampling.seed
     rng = np.random.default_rng([seed, 4])
@@ -186,8 +199,10 @@ def plan_update(
     added = _touching(diff.added, entities.trained, relations.trained)
     triples = canonical(Triples.concat([*parts, added]))
     forgotten = _touching(deleted, entities.trained, relations.trained)
-    elsewhere = by_relation.anywhere(ELSEWHERE * (added.count + forgotten.count), np.random.default_rng([seed, 6]))
-    return UpdatePlan(entities, relations, triples, positions(triples, canonical(added)), forgotten, elsewhere)
+    global_replay = by_relation.anywhere(
+        global_sample * (added.count + forgotten.count), np.random.default_rng([seed, 6])
+    )
+    return Plan(entities, relations, triples, positions(triples, canonical(added)), forgotten, global_replay)
 
 
 def _touching(triples: Triples, entities: Array, relations: Array) -> Triples:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 
 from dkge_dist.kernels.jit import set_threads
 from dkge_dist.learn.batches import Batch, BatchMaker
 from dkge_dist.learn.encode import ObjectEncoder
-from dkge_dist.types import Array
+from dkge_dist.learn.order import BatchOrder
 
 Objects = TypeVar("Objects")
 
@@ -27,35 +27,6 @@ class PreparedBatch(Generic[Objects]):
     tickets: tuple[int | None, int | None] = (None, None)
 
 
-class BatchOrder(Protocol):
-    """Which triples the batches of an epoch hold."""
-
-    @property
-    def batches(self) -> int:
-        """Batches of an epoch."""
-
-    def epoch(self, rng: np.random.Generator) -> Sequence[Array]:
-        """The positions of each batch of an epoch."""
-
-
-@dataclass(frozen=True)
-class ShuffledOrder:
-    """All of `count` triples once, shuffled."""
-
-    count: int
-    batch_size: int
-
-    @property
-    def batches(self) -> int:
-        """Batches of an epoch."""
-        return -(-self.count // self.batch_size)
-
-    def epoch(self, rng: np.random.Generator) -> Sequence[Array]:
-        """The positions of each batch of an epoch."""
-        order = rng.permutation(self.count)
-        return [order[first : first + self.batch_size] for first in range(0, self.count, self.batch_size)]
-
-
 class Prefetcher(Generic[Objects]):
     """Makes batches one ahead, in a thread of its own. Randomness follows from (seed, epoch, batch number) alone."""
 
@@ -64,32 +35,30 @@ class Prefetcher(Generic[Objects]):
         maker: BatchMaker[Objects],
         entities: ObjectEncoder[Objects],
         relations: ObjectEncoder[Objects],
-        order: BatchOrder,
         seed: int,
     ) -> None:
-        self._maker, self._entities, self._relations = maker, entities, relations
-        self._order, self._seed = order, seed
+        self._maker, self._entities, self._relations, self._seed = maker, entities, relations, seed
         # One thread of the kernels: the others belong to the step.
         self._pool = ThreadPoolExecutor(1, "next-batch", lambda: set_threads(1))
 
-    def epoch(self, epoch: int, first: int = 0) -> Generator[PreparedBatch[Objects], None, None]:
+    def epoch(self, order: BatchOrder, epoch: int, first: int = 0) -> Generator[PreparedBatch[Objects], None, None]:
         """The batches of an epoch from number `first` on.
 
         Once it is closed no batch is being made any more: validation uses the same contexts.
         """
-        order = self._order.epoch(np.random.default_rng([self._seed, epoch]))
+        batches = order.epoch(np.random.default_rng([self._seed, epoch]))
 
         def submit(number: int) -> Future[PreparedBatch[Objects]]:
             rng = np.random.default_rng([self._seed, epoch, number])
-            return self._pool.submit(self.prepare, order[number], rng)
+            return self._pool.submit(self.prepare, batches[number], rng)
 
-        if first >= len(order):
+        if first >= len(batches):
             return
         coming = submit(first)
         try:
-            for number in range(first, len(order)):
+            for number in range(first, len(batches)):
                 prepared = coming.result()
-                if number + 1 < len(order):
+                if number + 1 < len(batches):
                     coming = submit(number + 1)
                 yield prepared
         finally:

@@ -15,7 +15,7 @@ from dkge_dist.learn.prefetch import PreparedBatch
 from dkge_dist.model.losses import Corrupted, Negatives, corrupted_margin_loss, self_adversarial_loss, softmax_loss
 from dkge_dist.model.translation import score
 from dkge_dist.runtime import Communicator
-from dkge_dist.tables.shard import Optimizer
+from dkge_dist.tables.shard import Optimizer, OptimizerKind
 from dkge_dist.types import DkgeError
 
 Objects = TypeVar("Objects")
@@ -23,19 +23,30 @@ Objects = TypeVar("Objects")
 
 @dataclass(frozen=True)
 class Loss:
-    """Which loss, and its margin. `denied_offset` is added to the logit of denied positives (softmax)."""
+    """Which loss, and its margin. `unlearn_offset` is taken from the logit of positives to unlearn (softmax)."""
 
     kind: Literal["margin", "softmax", "self_adversarial"]
     margin: float
-    denied_offset: float = 0.0
+    unlearn_offset: float = 0.0
 
 
 @dataclass(frozen=True)
 class DenseParameters:
-    """Parameters that every batch moves, with their optimizer."""
+    """A model whose parameters every batch moves, with their optimizer."""
 
-    parameters: list[Tensor]
+    model: torch.nn.Module
     optimizer: torch.optim.Optimizer
+
+    @staticmethod
+    def of(model: torch.nn.Module, kind: OptimizerKind) -> DenseParameters:
+        """With the optimizer that goes with that of rows."""
+        optimizer = torch.optim.SGD if kind == "sgd" else torch.optim.Adagrad
+        return DenseParameters(model, optimizer(model.parameters(), lr=1.0))
+
+    def set_rate(self, rate: float) -> None:
+        """The learning rate from now on."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
 
 
 class NotFiniteError(DkgeError):
@@ -96,7 +107,9 @@ class Step(Generic[Objects]):
 
     def _reduce(self, total: Tensor) -> float:
         """Add up dense gradients and the loss over all workers; the loss. Refuses what is not finite."""
-        gradients = [_gradient(parameter) for parameter in self.dense.parameters] if self.dense is not None else []
+        gradients = (
+            [_gradient(parameter) for parameter in self.dense.model.parameters()] if self.dense is not None else []
+        )
         self.communicator.all_reduce([*gradients, total])
         value = float(total)
         # What goes wrong in the rows shows in the dense gradients, which sum over all of them.
@@ -112,9 +125,9 @@ def batch_loss(
     """The loss of a batch, from the joint vectors of its objects."""
     device = entity_BD.device
     if batch.shared.shape[0] == 0:
-        # One negative does not say how far to push a denied positive: none of them is learnt.
+        # One negative does not say how far to push a triple to unlearn: none of them is learnt.
         columns = (batch.head, batch.relation, batch.tail, batch.negative, batch.corrupts_head)
-        triples = Corrupted(*(on(device, column[~batch.denied]) for column in columns))
+        triples = Corrupted(*(on(device, column[~batch.unlearn_mask]) for column in columns))
         return corrupted_margin_loss(entity_BD, relation_BD, triples, loss.margin)
     # `index_select` goes back by adding row after row, in half the time that an indexed tensor takes.
     head, tail = (entity_BD.index_select(0, on(device, column)) for column in (batch.head, batch.tail))
@@ -127,12 +140,12 @@ def batch_loss(
     positive_2B = torch.cat(
         [positive - offset_share * on(device, offset) for offset in (batch.tail_offset, batch.head_offset)]
     )
-    denied_2B = on(device, batch.denied).repeat(2)
+    unlearn_2B = on(device, batch.unlearn_mask).repeat(2)
     known_2BN = torch.cat([on(device, mask) for mask in (batch.known_tail_mask, batch.known_head_mask)])
     side = softmax_loss if loss.kind == "softmax" else self_adversarial_loss
     return side(
-        positive_2B - loss.denied_offset * denied_2B,
-        denied_2B,
+        positive_2B - loss.unlearn_offset * unlearn_2B,
+        unlearn_2B,
         torch.cat([head + relation, tail - relation]),
         Negatives(shared, known_2BN, log_weight, own.repeat(2)),
         loss.margin,

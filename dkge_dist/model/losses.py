@@ -66,10 +66,12 @@ class Negatives(NamedTuple):
     own_B: Tensor
 
 
-def softmax_loss(positive_B: Tensor, denied_B: Tensor, query_BD: Tensor, negatives: Negatives, margin: float) -> Tensor:
+def softmax_loss(
+    positive_B: Tensor, unlearn_B: Tensor, query_BD: Tensor, negatives: Negatives, margin: float
+) -> Tensor:
     """Cross-entropy of the positive among the negatives; the margin is added to the distance of the positive.
 
-    Denied positives are none any more: −log(1 − p) instead of −log p, if anything competes with them.
+    Positives to unlearn are none any more: −log(1 − p) instead of −log p, if anything competes with them.
     """
     if positive_B.device.type == "cpu":
         out: Tensor = _SoftmaxL1.apply(
@@ -77,34 +79,34 @@ def softmax_loss(positive_B: Tensor, denied_B: Tensor, query_BD: Tensor, negativ
             query_BD,
             negatives.vector_ND,
             negatives.own_B,
-            denied_B,
+            unlearn_B,
             negatives.known_BN,
             negatives.logq_N,
             margin,
         )
         return out
-    return plain_softmax_loss(positive_B, denied_B, query_BD, negatives, margin)
+    return plain_softmax_loss(positive_B, unlearn_B, query_BD, negatives, margin)
 
 
 def plain_softmax_loss(
-    positive_B: Tensor, denied_B: Tensor, query_BD: Tensor, negatives: Negatives, margin: float
+    positive_B: Tensor, unlearn_B: Tensor, query_BD: Tensor, negatives: Negatives, margin: float
 ) -> Tensor:
     """`softmax_loss` in plain torch operations."""
     distance_BN = pair_distances(query_BD, negatives.vector_ND)
     logits_BN = (negatives.logq_N - distance_BN).masked_fill(negatives.known_BN, -torch.inf)
     others_B = torch.logaddexp(torch.logsumexp(logits_BN, -1), -negatives.own_B)
     true_B = -positive_B - margin
-    # Without others, a denied positive has nothing to make room for.
-    base_B = torch.where(denied_B & ~others_B.isneginf(), others_B, true_B)
+    # Without others, a positive to unlearn has nothing to make room for.
+    base_B = torch.where(unlearn_B & ~others_B.isneginf(), others_B, true_B)
     return (torch.logaddexp(true_B, others_B) - base_B).sum()
 
 
 def self_adversarial_loss(
-    positive_B: Tensor, denied_B: Tensor, query_BD: Tensor, negatives: Negatives, margin: float
+    positive_B: Tensor, unlearn_B: Tensor, query_BD: Tensor, negatives: Negatives, margin: float
 ) -> Tensor:
     """Logistic loss with negatives weighted by how hard they are (the weights are constants).
 
-    Denied positives are negatives themselves, with none beside them.
+    Positives to unlearn are negatives themselves, with none beside them.
     """
     has_own_B = ~negatives.own_B.isinf()
     own_B = negatives.own_B.masked_fill(~has_own_B, 0.0)
@@ -112,8 +114,8 @@ def self_adversarial_loss(
     absent_BN = torch.cat([negatives.known_BN, ~has_own_B.unsqueeze(-1)], -1)
     logq_N = torch.cat([negatives.logq_N, negatives.logq_N.new_zeros(1)])
     weight_BN = (logq_N - distance_BN.detach()).masked_fill(absent_BN, -torch.inf).softmax(-1).nan_to_num()
-    negative_B = (weight_BN * torch.nn.functional.softplus(margin - distance_BN)).sum(-1).masked_fill(denied_B, 0.0)
-    away_B = torch.where(denied_B, margin - positive_B, positive_B - margin)
+    negative_B = (weight_BN * torch.nn.functional.softplus(margin - distance_BN)).sum(-1).masked_fill(unlearn_B, 0.0)
+    away_B = torch.where(unlearn_B, margin - positive_B, positive_B - margin)
     return (torch.nn.functional.softplus(away_B) + negative_B).sum()
 
 
@@ -127,13 +129,13 @@ class _SoftmaxL1(torch.autograd.Function):
         query_BD: Tensor,
         negative_ND: Tensor,
         own_B: Tensor,
-        denied_B: Tensor,
+        unlearn_B: Tensor,
         known_BN: Tensor,
         logq_N: Tensor,
         margin: float,
     ) -> Tensor:
         positive, query, negative, own = (x.detach().numpy() for x in (positive_B, query_BD, negative_ND, own_B))
-        found = softmax_l1(query, negative, positive, denied_B.numpy(), own, known_BN.numpy(), logq_N.numpy(), margin)
+        found = softmax_l1(query, negative, positive, unlearn_B.numpy(), own, known_BN.numpy(), logq_N.numpy(), margin)
         loss_B, by_positive, by_own, by_query, parts_CND = (torch.from_numpy(array) for array in found)
         ctx.save_for_backward(by_positive, by_query, parts_CND.sum(0), by_own)
         return loss_B.sum()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dkge_dist.learn.progress import StoppedError
+from dkge_dist.learn.loop import StoppedError
 from dkge_dist.store.manifest import ModelEntry
 from dkge_dist.store.models import load_arrays
 from dkge_dist.store.store import Store

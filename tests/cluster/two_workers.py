@@ -21,11 +21,14 @@ from dkge_dist.cluster.replicated import ReplicatedTable
 from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.learn.batches import BatchMaker, NegativeSampling
+from dkge_dist.learn.checkpoints import Checkpoints
 from dkge_dist.learn.contexts import EntityContexts, Form, RelationContexts
-from dkge_dist.learn.learner import Learner, Rates
+from dkge_dist.learn.encode import TrainedObjects
+from dkge_dist.learn.loop import Progress
+from dkge_dist.learn.plan import Plan
 from dkge_dist.learn.prefetch import PreparedBatch
-from dkge_dist.learn.step import Loss
-from dkge_dist.learn.worker import TrainJob, build_trainer
+from dkge_dist.learn.step import DenseParameters, Loss, Step
+from dkge_dist.learn.task import LearnTask, learning_of
 from dkge_dist.model.dkge import Dkge
 from dkge_dist.settings import load_settings
 from dkge_dist.tables.initializer import RowInitializer
@@ -126,10 +129,13 @@ def tables(train_graph: TrainingGraph, communicator: RayCommunicator) -> tuple[L
 def learn(communicator: RayCommunicator, form: Form) -> Arrays:
     """A few steps as one of the workers; every number that it ends with."""
     train_graph = graph()
-    maker = BatchMaker(
-        train_graph.train,
+    contexts = (
         EntityContexts(train_graph.topology, train_graph.digests[0], train_graph.sampling, form),
         RelationContexts(train_graph.paths, train_graph.digests[1], train_graph.sampling, form),
+    )
+    maker = BatchMaker(
+        train_graph.train,
+        *contexts,
         NegativeSampling.of(train_graph, "shared", 16, True),
         0.8,
         own_negative=train_graph.loopless_relations,
@@ -138,12 +144,18 @@ def learn(communicator: RayCommunicator, form: Form) -> Arrays:
     )
     kinds = dict(zip(("entities", "relations"), tables(train_graph, communicator), strict=True))
     model = Dkge(DIM, 1, 1, seed=3)
-    learner = Learner(model, Tables(**kinds), Loss("softmax", 0.0), "adagrad", CPU, communicator)
+    dense = DenseParameters.of(model, "adagrad")
+    dense.set_rate(0.01)
+    objects = [
+        TrainedObjects(encoder, table, source)
+        for encoder, table, source in zip((model.entity, model.relation), kinds.values(), contexts, strict=True)
+    ]
+    step = Step(*objects, Loss("softmax", 0.0), communicator, dense)
     losses = []
-    for step, size in enumerate(SIZES):
-        rng = np.random.default_rng(step)
+    for number, size in enumerate(SIZES):
+        rng = np.random.default_rng(number)
         batch = maker.make(rng.permutation(train_graph.train.count)[:size], rng)
-        losses.append(learner.learn(PreparedBatch(batch, size), Rates(0.05, 0.01)))
+        losses.append(step.learn(PreparedBatch(batch, size), Optimizer("adagrad", 0.05)))
     found = {name: value.detach().numpy() for name, value in model.state_dict().items()}
     for kind, table in kinds.items():
         found |= {f"{kind} {field}": table.shard.values[field] for field in TRAINED}
@@ -155,8 +167,8 @@ def save_checkpoint(communicator: RayCommunicator, folder: Path) -> Arrays:
     """Rank 0 writes a checkpoint; what each of them finds there as soon as it may go on."""
     train_graph = graph()
     settings = load_settings(None, [f"model.dim={DIM}", "threads=1"])
-    job = TrainJob(train_graph, settings, folder, train_graph.valid)
-    trainer = build_trainer(communicator, Tables(*tables(train_graph, communicator)), job, CPU)
-    trainer._save("last", {"epoch": 3, "rank": communicator.rank})
-    saved = trainer.checkpoints.load("last")
-    return {"checkpoint": np.array([saved[1]["epoch"], saved[1]["rank"]] if saved else [])}
+    task = LearnTask(Plan.from_scratch(train_graph), train_graph, settings, train_graph.valid, folder)
+    made = learning_of(communicator, Tables(*tables(train_graph, communicator)), task, Dkge(DIM, 1, 1), CPU)
+    made.keeper.save("last", Progress(epoch=3, batch=communicator.rank))
+    saved = Checkpoints(folder).load("last")
+    return {"checkpoint": np.array([saved[1]["epoch"], saved[1]["batch"]] if saved else [])}

@@ -120,5 +120,5 @@ def assert_joint_is_fresh(path: Path) -> None:
             RelationContexts(graph.paths, graph.digests[1], graph.sampling),
         ),
     ):
-        fresh = TrainedObjects(encoder, LocalTable(Shard(values))).joint(contexts, rows)
+        fresh = TrainedObjects(encoder, LocalTable(Shard(values)), contexts).joint(rows)
         np.testing.assert_allclose(values[Field.JOINT][rows], fresh, rtol=1e-4, atol=1e-5)

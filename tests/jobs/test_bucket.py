@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import dkge_dist
-from dkge_dist.learn.progress import StoppedError
+from dkge_dist.learn.loop import StoppedError
 from dkge_dist.store.manifest import ModelManifest, SnapshotManifest, parts_of
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.storage.bucket import BucketStorage, Lease

@@ -10,7 +10,7 @@ import pytest
 
 import dkge_dist
 from dkge_dist.jobs import update as job
-from dkge_dist.learn.plan import ObjectPlan, UpdatePlan
+from dkge_dist.learn.plan import ObjectPlan, Plan
 from dkge_dist.types import Array
 from tests.models import vectors_of
 
@@ -38,7 +38,7 @@ def test_nothing_but_the_write_set_moves(
         dkge_dist.ingest(store, published_data / "YAGO-3SP" / name, name=name)
     short = ["model.dim=20", "train.max_epochs=1", "train.batch_size=4000", "online.max_epochs=1"]
     base = dkge_dist.train(store, snapshot="snapshot1", preset=preset, settings=short)
-    plans: list[UpdatePlan] = []
+    plans: list[Plan] = []
     plan_update = job.plan_update
     monkeypatch.setattr(job, "plan_update", lambda *given: plans.append(plan_update(*given)) or plans[-1])
     report = dkge_dist.update(store)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dkge_dist.learn.progress import StoppedError
+from dkge_dist.learn.loop import StoppedError
 from dkge_dist.records import Quality
 from dkge_dist.store.store import Store
 from dkge_dist.surfaces import api

@@ -128,7 +128,7 @@ def learnt_positions(store: Path, words: list[str], monkeypatch: pytest.MonkeyPa
         batch = make(self, positions, rng)
         columns = self._every.take(positions)
         triples = zip(*(column.tolist() for column in columns), strict=True)
-        made[id(batch)] = list(zip(triples, batch.denied.tolist(), strict=True))
+        made[id(batch)] = list(zip(triples, batch.unlearn_mask.tolist(), strict=True))
         return batch
 
     def learning(self: Step, prepared: PreparedBatch, *given: object) -> float:

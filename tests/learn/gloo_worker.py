@@ -17,10 +17,10 @@ import torch.distributed as dist
 
 from dkge_dist.cluster.communicator import RayCommunicator
 from dkge_dist.cluster.replicated import ReplicatedTable
-from dkge_dist.learn.worker import train_worker
+from dkge_dist.learn.task import learn as learn_task
 from dkge_dist.tables.table import LocalTable, Tables
 from dkge_dist.types import Field
-from tests.learn.trainings import job_of, tables_of
+from tests.learn.trainings import tables_of, task_of
 
 WORLD = 2
 
@@ -37,13 +37,13 @@ class Communicator(RayCommunicator):
 
 def learn(rank: int, folder: Path, preset: str, words: list[str]) -> None:
     communicator = Communicator(rank, WORLD, 1, torch.device("cpu"), None)
-    job = replace(job_of(folder / f"{preset}-checkpoints", words), form="padded")
+    job = replace(task_of(folder / f"{preset}-checkpoints", words), form="padded")
     tables = []
     for table in tables_of(job):
         assert isinstance(table, LocalTable)
         tables.append(ReplicatedTable(table.shard, communicator))
-    job.folder.mkdir(exist_ok=True)
-    result = train_worker(communicator, Tables(*tables), job)
+    Path(str(job.folder)).mkdir(exist_ok=True)
+    result = learn_task(communicator, Tables(*tables), job)
     arrays = {
         f"{kind}/{field}": table.shard.values[field]
         for kind, table in zip("er", tables, strict=True)

@@ -32,7 +32,7 @@ SAMPLING = Sampling(5, 6, 1)
 Sampler = Literal["shared", "bernoulli"]
 LOSSES: list[tuple[Sampler, Loss]] = [
     ("bernoulli", Loss("margin", 10.0)),
-    ("shared", Loss("softmax", 0.0, denied_offset=1.5)),
+    ("shared", Loss("softmax", 0.0, unlearn_offset=1.5)),
     ("shared", Loss("self_adversarial", 3.0)),
 ]
 
@@ -102,6 +102,10 @@ def tables_of(graph: TrainingGraph, dim: int = DIM, seed: int = 0) -> Tables:
     return Tables(table_of(graph.entity_rows, dim, seed), table_of(graph.relation_rows, dim, seed + 1))
 
 
+NOTHING: Any = None
+"""For encoders that are only given batches."""
+
+
 def step_of(
     model: Dkge,
     tables: Tables,
@@ -111,11 +115,11 @@ def step_of(
 ) -> Step[ObjectBatch]:
     """A step of a training from scratch, of the only worker unless a communicator is given."""
     return Step(
-        TrainedObjects(model.entity, tables.entities),
-        TrainedObjects(model.relation, tables.relations),
+        TrainedObjects(model.entity, tables.entities, NOTHING),
+        TrainedObjects(model.relation, tables.relations, NOTHING),
         loss,
         communicator or LocalCommunicator(Monitor()),
-        DenseParameters(list(model.parameters()), dense),
+        DenseParameters(model, dense),
     )
 
 
@@ -152,7 +156,7 @@ BATCH_COLUMNS = (
     "known_head_mask",
     "tail_offset",
     "head_offset",
-    "denied",
+    "unlearn_mask",
     "own_is_negative",
     "negative",
     "corrupts_head",

@@ -1,4 +1,4 @@
-"""A small night in memory: a graph, what a night made of it, its plan, and an updater over tables of start values."""
+"""A small night in memory: a graph, what a night made of it, its plan, and a run over tables of start values."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ from dkge_dist.graph.diff import Change, Diff
 from dkge_dist.graph.training_graph import AffectedBy, TrainingGraph, find_affected
 from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.kernels.triples import canonical
-from dkge_dist.learn.batches import BatchMaker, NegativeSampling
 from dkge_dist.learn.contexts import EntityContexts, RelationContexts
-from dkge_dist.learn.encode import TrainedObjects
-from dkge_dist.learn.frozen import OnlineObjects
-from dkge_dist.learn.plan import RelationIndex, UpdatePlan, plan_update
-from dkge_dist.learn.step import Loss
-from dkge_dist.learn.updater import Updater
+from dkge_dist.learn.courses import ChangedCourse, ValidatedCourse
+from dkge_dist.learn.encode import CPU, TrainedObjects
+from dkge_dist.learn.frozen import FrozenObjects
+from dkge_dist.learn.loop import Learning
+from dkge_dist.learn.plan import Plan, RelationIndex, plan_update
+from dkge_dist.learn.task import LearnTask, learning_of
 from dkge_dist.measure.fidelity import forgotten
-from dkge_dist.measure.validation import Validation
 from dkge_dist.model.dkge import Dkge
 from dkge_dist.runtime import LocalCommunicator, Monitor
 from dkge_dist.settings import load_settings
 from dkge_dist.tables.initializer import RowInitializer
 from dkge_dist.tables.table import LocalTable, Tables
-from dkge_dist.types import ROW, Array, Field, Triples
+from dkge_dist.types import ROW, Array, Field
 from tests.reference import Triple
 from tests.strategies import to_triples
 from tests.training_graphs import graph_of_rows, snapshot_of
@@ -42,7 +41,7 @@ class Night:
 
     diff: Diff
     graph: TrainingGraph
-    plan: UpdatePlan
+    plan: Plan
 
 
 def diff_between(before: Iterable[Triple], after: Iterable[Triple]) -> Diff:
@@ -101,7 +100,7 @@ def tables_of(night: Night, model: Dkge) -> Tables:
     tables = Tables(*(LocalTable.initialized(start) for start in starts))
     for encoder, table, contexts in zip((model.entity, model.relation), tables, contexts_of(graph), strict=True):
         every = np.arange(table.rows, dtype=ROW)
-        table.write(Field.JOINT, every, TrainedObjects(encoder, table).joint(contexts, every))
+        table.write(Field.JOINT, every, TrainedObjects(encoder, table, contexts).joint(every))
     return tables
 
 
@@ -112,6 +111,22 @@ def contexts_of(graph: TrainingGraph) -> tuple[EntityContexts, RelationContexts]
     )
 
 
+class NightLearning(Learning):
+    """A run, with what tests look at."""
+
+    course: ChangedCourse
+
+    @property
+    def entities(self) -> FrozenObjects:
+        assert isinstance(self.step.entities, FrozenObjects)
+        return self.step.entities
+
+    @property
+    def relations(self) -> FrozenObjects:
+        assert isinstance(self.step.relations, FrozenObjects)
+        return self.step.relations
+
+
 def updater(
     night: Night,
     words: Iterable[str] = (),
@@ -119,36 +134,23 @@ def updater(
     validation: Any = None,
     monitor: Monitor | None = None,
     clock: Callable[[], float] = time.monotonic,
-) -> tuple[Updater, Tables]:
-    """An updater with softmax loss, and its tables. Unless asked otherwise, it always passes over all that changed, and
+) -> tuple[NightLearning, Tables]:
+    """A night with softmax loss, and its tables. Unless asked otherwise, it always passes over all that changed, and
     nowhere else."""
-    settings = load_settings(None, ["online.batch_size=20", "online.narrow_after=0", "online.global_replay=0", *words])
+    fixed = [
+        f"seed={SEED}", "online.batch_size=20", "online.narrow_after=0", "online.global_replay=0",
+        "online.proximal_weight=0", "online.negatives=16", "online.hide_targets=1", "train.own_negative=false",
+    ]  # fmt: skip
     model = Dkge(DIM, 1, 1, 3).requires_grad_(False)
     tables = tables_of(night, model)
-    graph, plan = night.graph, night.plan
-    sources = contexts_of(graph)
-    entities = OnlineObjects(model.entity, tables.entities, sources[0], graph.topology, plan.entities)
-    relations = OnlineObjects(model.relation, tables.relations, sources[1], graph.topology, plan.relations)
-    negatives = NegativeSampling("shared", graph.entities, graph.train, 16, True)
     communicator = LocalCommunicator(monitor or Monitor())
     communicator.clock = clock  # type: ignore[method-assign]
-    made = Updater(
-        plan,
-        entities,
-        relations,
-        BatchMaker(
-            Triples.concat([plan.triples, plan.elsewhere]), entities, relations, negatives, 1.0, deleted=plan.deleted
-        ),
-        validation or Validation.of(graph, graph.valid, 100, 100),
-        Validation(plan.changed, graph.topology, graph.entities),
-        Validation(
-            plan.triples.take(plan.stayed), graph.topology, np.setdiff1d(graph.entities, plan.entities.emerging)
-        ),
-        Loss("softmax", 0.0),
-        settings.online,
-        SEED,
-        communicator,
-    )
+    task = LearnTask(night.plan, night.graph, load_settings(None, [*fixed, *words]), night.graph.valid)
+    made = learning_of(communicator, tables, task, model, CPU)
+    if validation is not None and isinstance(made.course, ValidatedCourse):
+        made.course.validation = validation
+    made.__class__ = NightLearning
+    assert isinstance(made, NightLearning)
     return made, tables
 
 

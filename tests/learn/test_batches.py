@@ -316,7 +316,7 @@ def test_each_positive_has_its_offsets_and_its_own_entity_competes_if_the_relati
     assert batch.tail_offset.tolist() == offsets.tail[positions].tolist()
     assert batch.head_offset.tolist() == offsets.head[positions].tolist()
     assert batch.own_is_negative.tolist() == [relation not in loops for _, relation, _ in positives(batch)]
-    assert not batch.denied.any()
+    assert not batch.unlearn_mask.any()
     plain = maker_of(made, negatives, 0.5).make(positions, np.random.default_rng(seed))
     assert not (plain.own_is_negative.any() or plain.tail_offset.any() or plain.head_offset.any())
 
@@ -324,7 +324,7 @@ def test_each_positive_has_its_offsets_and_its_own_entity_competes_if_the_relati
 @pytest.mark.parametrize("world", [1, 3])
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_positions_beyond_the_triples_are_deleted_ones(sampler: Sampler, world: int) -> None:
-    """They are denied, have no offsets, and hide nothing: they stand in no context any more."""
+    """They are unlearnt, have no offsets, and hide nothing: they stand in no context any more."""
     graph = small_graph()
     deleted = deleted_of(graph)
     positions = np.random.default_rng(2).permutation(graph.train.count + deleted.count)[:90]
@@ -339,7 +339,7 @@ def test_positions_beyond_the_triples_are_deleted_ones(sampler: Sampler, world: 
     assert [triple for part in parts for triple in positives(part)] == [every[at] for at in positions]
     is_deleted = positions >= graph.train.count
     assert 5 < is_deleted.sum() < 20
-    assert np.concatenate([part.denied for part in parts]).tolist() == is_deleted.tolist()
+    assert np.concatenate([part.unlearn_mask for part in parts]).tolist() == is_deleted.tolist()
     for side in ("tail_offset", "head_offset"):
         values = getattr(offsets, side.removesuffix("_offset"))
         expected = [0.0 if gone else values[at] for at, gone in zip(positions, is_deleted, strict=True)]

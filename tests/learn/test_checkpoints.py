@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from dkge_dist.learn.checkpoints import Checkpoints
-from dkge_dist.learn.progress import StoppedError
+from dkge_dist.learn.loop import StoppedError
 from dkge_dist.store.store import Store
 from dkge_dist.store.trainings import Trainings
 from dkge_dist.surfaces import api

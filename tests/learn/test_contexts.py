@@ -21,6 +21,7 @@ from dkge_dist.tables.table import LocalTable
 from dkge_dist.types import ROW, TRAINED, Array, Field
 from tests import reference
 from tests.learn.graphs import (
+    NOTHING,
     Sampler,
     contexts_of,
     maker_of,
@@ -42,7 +43,7 @@ FORMS: tuple[Form, Form] = ("ragged", "padded")
 
 def vectors_and_gradients(encoder: Encoder, table: LocalTable, batch: ObjectBatch) -> dict[str, Array]:
     """o* of a batch, and what a weighted sum of them brings to rows (by row) and dense parameters."""
-    objects = TrainedObjects(encoder, table)
+    objects = TrainedObjects(encoder, table, NOTHING)
     out, leaves = objects.encode(batch)
     encoder.zero_grad()
     weights = torch.from_numpy(np.random.default_rng(9).normal(size=tuple(out.shape)).astype(np.float32))
@@ -135,7 +136,7 @@ def test_a_batch_of_one_object_that_stands_alone() -> None:
             own = {field: torch.from_numpy(values) for field, values in rows.pull(wanted).items()}
             shown = torch.relu(own[Field.CONTEXT] @ encoder.gcn.weights[0])
             expected = (own[Field.KNOWLEDGE] + shown) / 2
-            out, _ = TrainedObjects(encoder, rows).encode(batch)
+            out, _ = TrainedObjects(encoder, rows, NOTHING).encode(batch)
             np.testing.assert_allclose(out.detach().numpy(), expected.detach().numpy(), rtol=1e-5, atol=1e-6)
 
 

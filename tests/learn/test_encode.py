@@ -10,7 +10,7 @@ from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.learn.encode import CHUNK, TrainedObjects, encode, features_of, gradient_of, on
 from dkge_dist.model.dkge import Dkge
 from dkge_dist.types import ROW, Field
-from tests.learn.graphs import contexts_of, table_of
+from tests.learn.graphs import NOTHING, contexts_of, table_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -20,7 +20,9 @@ TRIPLES = [(0, 0, 1), (1, 1, 2), (0, 1, 2), (3, 0, 1), (2, 0, 3)]
 
 def entities_and_relations() -> tuple[TrainedObjects, TrainedObjects]:
     model = Dkge(DIM, 1, 1, 0)
-    return TrainedObjects(model.entity, table_of(5, DIM)), TrainedObjects(model.relation, table_of(2, DIM, 1))
+    return TrainedObjects(model.entity, table_of(5, DIM), NOTHING), TrainedObjects(
+        model.relation, table_of(2, DIM, 1), NOTHING
+    )
 
 
 def test_a_batch_pulls_knowledge_of_its_objects_and_context_of_their_vertices() -> None:
@@ -73,7 +75,7 @@ def test_features_of_relation_paths_are_sums_over_their_relations() -> None:
     _, contexts = contexts_of(TRIPLES, 5, 2, Sampling(1, 35, 1))
     batch = contexts.batch(np.array([0, 1], ROW))
     assert batch.bag is not None and batch.bag_offsets is not None
-    context = objects.pull(batch).context_UD.detach()
+    context = objects.encode(batch)[1].context_UD.detach()
     paths = np.split(batch.bag, batch.bag_offsets[1:])
     assert {len(path) for path in paths} == {1, 2}
     expected = torch.stack([context[torch.from_numpy(path)].sum(0) for path in paths])
@@ -86,17 +88,13 @@ def test_vectors_of_many_objects_are_those_of_each_alone() -> None:
     rows = CHUNK + 10
     triples = [(int(h), 0, int(t)) for h, t in rng.integers(0, rows, (9000, 2))]
     contexts, _ = contexts_of(triples, rows, 1, Sampling(1, 6, 1))
-    objects = TrainedObjects(Dkge(DIM, 1, 1, 0).entity, table_of(rows, DIM))
+    objects = TrainedObjects(Dkge(DIM, 1, 1, 0).entity, table_of(rows, DIM), contexts)
     order = rng.permutation(rows).astype(ROW)
-    found = objects.joint(contexts, order)
+    found = objects.joint(order)
     for number in (0, 1, CHUNK - 1, CHUNK, rows - 1):
-        alone = objects.joint(contexts, order[number : number + 1])
+        alone = objects.joint(order[number : number + 1])
         np.testing.assert_allclose(found[number], alone[0], rtol=1e-6, atol=1e-6)
-    assert objects.joint(contexts, order[:0]).shape == (0, DIM)
-    chunks = list(objects.joint_vectors(contexts, order))
-    assert [some.shape[0] for some, _ in chunks] == [CHUNK, 10]
-    assert np.array_equal(np.concatenate([some for some, _ in chunks]), order)
-    assert np.array_equal(np.concatenate([values for _, values in chunks]), found)
+    assert objects.joint(order[:0]).shape == (0, DIM)
 
 
 def test_on_the_cpu_an_array_is_not_copied() -> None:

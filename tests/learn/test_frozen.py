@@ -17,7 +17,7 @@ from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.learn.contexts import EntityContexts, HiddenPairs, RelationContexts
 from dkge_dist.learn.encode import TrainedObjects
-from dkge_dist.learn.frozen import CHANGING, OnlineObjects
+from dkge_dist.learn.frozen import CHANGING, FrozenObjects
 from dkge_dist.learn.plan import ObjectPlan
 from dkge_dist.model.dkge import Dkge, Encoder
 from dkge_dist.tables.initializer import RowInitializer, initial_rows
@@ -65,15 +65,15 @@ def kind_of(evolution: Evolution, layers: int, cap: int, relations: bool) -> Kin
         contexts = EntityContexts(topology, digests(rows), sampling)
     table = LocalTable.initialized(RowInitializer((len(after), 0), rows, DIM, 1.0))
     every = np.arange(rows, dtype=ROW)
-    table.write(Field.JOINT, every, TrainedObjects(encoder, table).joint(contexts, every))
+    table.write(Field.JOINT, every, TrainedObjects(encoder, table, contexts).joint(every))
     return Kind(encoder, table, contexts, topology, rows)
 
 
-def online(kind: Kind, emerging: set[int], trained: set[int], holds: bool = False) -> OnlineObjects:
+def online(kind: Kind, emerging: set[int], trained: set[int], holds: bool = False) -> FrozenObjects:
     """Objects of a night that brings some and trains others besides, or only refreshes those."""
     emerges, affected = (np.array(sorted(some), ROW) for some in (emerging, trained - emerging))
     plan = ObjectPlan(emerges, affected, np.empty(0, ROW), holds)
-    objects = OnlineObjects(kind.encoder, kind.table, kind.contexts, kind.topology, plan)
+    objects = FrozenObjects(kind.encoder, kind.table, kind.contexts, kind.topology, plan)
     objects.prepare()
     return objects
 
@@ -86,7 +86,7 @@ def showing(kind: Kind, emerging: set[int]) -> set[int]:
 
 def full(kind: Kind, rows: np.ndarray, weights: torch.Tensor) -> tuple[np.ndarray, dict[Field, np.ndarray]]:
     """o* by the whole encoder, and gradients of a weighted sum by row of each table."""
-    batch, objects = kind.contexts.batch(rows), TrainedObjects(kind.encoder, kind.table)
+    batch, objects = kind.contexts.batch(rows), TrainedObjects(kind.encoder, kind.table, kind.contexts)
     out, leaves = objects.encode(batch)
     (out * weights).sum().backward()
     found = {}
@@ -154,7 +154,7 @@ def test_hidden_pairs_are_out_of_sight_of_trained_objects(data: st.DataObject, e
     out, _ = objects.encode(objects.batch(rows, HiddenPairs(one, other)))
 
     every = kind.contexts.batch(np.arange(kind.rows, dtype=ROW), HiddenPairs(one, other))
-    without = TrainedObjects(kind.encoder, kind.table).encode(every)[0].detach().numpy()
+    without = TrainedObjects(kind.encoder, kind.table, kind.contexts).encode(every)[0].detach().numpy()
     as_it_is = kind.table.shard.values[Field.JOINT]
     expected = np.where(np.isin(rows, sorted(trained))[:, None], without[rows], as_it_is[rows])
     np.testing.assert_allclose(out.detach().numpy(), expected, **TOLERANCE)
@@ -173,11 +173,11 @@ def test_vectors_that_moved_are_seen_and_others_stay(relations: bool) -> None:
     rng = np.random.default_rng(0)
     kind.table.write(Field.KNOWLEDGE, trained, initial_rows(trained.shape[0], DIM, rng))
     kind.table.write(Field.CONTEXT, np.array([1], ROW), initial_rows(1, DIM, rng))
-    objects.refresh()
+    objects.materialise()
     after = kind.table.shard.values
     others = np.setdiff1d(np.arange(kind.rows), trained)
     every = np.arange(kind.rows, dtype=ROW)
-    fresh = TrainedObjects(kind.encoder, kind.table).joint(kind.contexts, every)
+    fresh = TrainedObjects(kind.encoder, kind.table, kind.contexts).joint(every)
     np.testing.assert_allclose(after[Field.JOINT], fresh, **TOLERANCE)
     assert (after[Field.JOINT][trained] != before[Field.JOINT][trained]).any(1).all()
     assert all(np.array_equal(after[field][others], before[field][others]) for field in Field)
@@ -202,7 +202,7 @@ def test_a_constructor_reads_no_rows_and_preparing_reads_frozen_contexts_once() 
     kind = night_of_one()
     before = kind.table.stats()[0]["pull_calls"]
     plan = ObjectPlan(np.array([1], ROW), np.array([0, 5, 7], ROW), np.empty(0, ROW))
-    objects = OnlineObjects(kind.encoder, kind.table, kind.contexts, kind.topology, plan)
+    objects = FrozenObjects(kind.encoder, kind.table, kind.contexts, kind.topology, plan)
     assert kind.table.stats()[0]["pull_calls"] == before
     assert (objects.kind[plan.trained] == CHANGING).all()
     objects.prepare()
@@ -216,7 +216,7 @@ def test_a_batch_without_preparation_gives_the_same_vectors() -> None:
     """Preparing is a matter of speed alone."""
     kind = night_of_one()
     prepared = online(kind, {1}, {0, 1, 5, 7})
-    plain = OnlineObjects(kind.encoder, kind.table, kind.contexts, kind.topology, prepared.plan)
+    plain = FrozenObjects(kind.encoder, kind.table, kind.contexts, kind.topology, prepared.plan)
     rows = np.array([7, 2, 1, 5, 0], ROW)
     one, other = (objects.encode(objects.batch(rows))[0].detach().numpy() for objects in (prepared, plain))
     np.testing.assert_allclose(one, other, **TOLERANCE)
@@ -232,7 +232,7 @@ def test_what_a_batch_reads() -> None:
     assert set(wanted[Field.KNOWLEDGE].tolist()) == set(objects.plan.trained.tolist())
     assert set(wanted[Field.JOINT].tolist()) == set(range(8)) - set(objects.plan.trained.tolist())
     assert wanted[Field.CONTEXT].tolist() == [1]
-    plain = OnlineObjects(kind.encoder, kind.table, kind.contexts, kind.topology, objects.plan)
+    plain = FrozenObjects(kind.encoder, kind.table, kind.contexts, kind.topology, objects.plan)
     unprepared = plain.batch(np.arange(8, dtype=ROW))
     assert plain.rows(unprepared)[Field.CONTEXT].tolist() == unprepared.changing.vertex_rows.tolist()
     assert set(batch.changing.rows.tolist()) == showing(kind, {1}) | {1}
@@ -243,13 +243,13 @@ def test_affected_objects_are_drawn_back_and_newcomers_are_not() -> None:
     kind = night_of_one()
     rows = np.array([7, 2, 1, 5, 0], ROW)
     plan = online(kind, {1}, {0, 1, 5, 7}).plan
-    hold = np.arange(1, 1 + plan.held.shape[0], dtype=np.float32)
-    assert 5 in plan.held
-    assert 1 not in plan.held
+    hold = np.arange(1, 1 + plan.continued.shape[0], dtype=np.float32)
+    assert 5 in plan.continued
+    assert 1 not in plan.continued
     gradients = []
     moved = np.random.default_rng(3).normal(size=(2, DIM)).astype(np.float32)
     for strengths in (None, hold):
-        objects = OnlineObjects(kind.encoder, kind.table, kind.contexts, kind.topology, plan, strengths)
+        objects = FrozenObjects(kind.encoder, kind.table, kind.contexts, kind.topology, plan, strengths)
         objects.prepare()
         before = kind.table.pull({Field.KNOWLEDGE: np.array([1, 5], ROW)})[Field.KNOWLEDGE].copy()
         kind.table.write(Field.KNOWLEDGE, np.array([1, 5], ROW), before + moved)
@@ -263,5 +263,5 @@ def test_affected_objects_are_drawn_back_and_newcomers_are_not() -> None:
         assert held[field][0].tolist() == where.tolist()
         expected = plain.copy()
         if field == Field.KNOWLEDGE:
-            expected[where == 5] += hold[plan.held == 5] * moved[1]
+            expected[where == 5] += hold[plan.continued == 5] * moved[1]
         np.testing.assert_allclose(held[field][1], expected, rtol=1e-5, atol=1e-6)

@@ -12,7 +12,8 @@ import torch
 from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.kernels.jit import set_threads, threads
 from dkge_dist.learn.machine import use_machine
-from dkge_dist.learn.prefetch import Prefetcher, ShuffledOrder
+from dkge_dist.learn.order import ShuffledOrder
+from dkge_dist.learn.prefetch import Prefetcher
 from dkge_dist.learn.step import Loss
 from dkge_dist.model.dkge import Dkge
 from dkge_dist.tables.shard import Optimizer
@@ -67,9 +68,10 @@ def learnt(sampler: Sampler, loss: Loss, workers: int) -> list[Array]:
     step = step_of(model, tables, loss, torch.optim.Adagrad(model.parameters(), lr=0.01))
     maker = maker_of(graph, negatives_of(graph, sampler, count=128), hide_targets=True)
     losses = []
-    with Prefetcher(maker, step.entities, step.relations, ShuffledOrder(graph.train.count, 2000), 1) as prefetcher:
+    order = ShuffledOrder(graph.train.count, 2000)
+    with Prefetcher(maker, step.entities, step.relations, 1) as prefetcher:
         for epoch in range(2):
-            losses += [step.learn(prepared, Optimizer("adagrad", 0.05)) for prepared in prefetcher.epoch(epoch)]
+            losses += [step.learn(prepared, Optimizer("adagrad", 0.05)) for prepared in prefetcher.epoch(order, epoch)]
     rows = [values for field in TRAINED for values in values_of(tables, field)]
     return [np.array(losses), *rows, *(parameter.detach().numpy() for parameter in model.parameters())]
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 FAULTS = """
 import resource, sys
 import numpy as np
-from dkge_dist.learn.memory import keep_freed_memory
+from dkge_dist.learn.machine import keep_freed_memory
 
 if sys.argv[1] == "kept":
     keep_freed_memory()

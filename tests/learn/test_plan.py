@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dkge_dist.graph.training_graph import AffectedBy
 from dkge_dist.kernels.triples import canonical
-from dkge_dist.learn.plan import DELETED_FOR_ADDED, ELSEWHERE, STAYED_FOR_ONE, ObjectPlan, RelationIndex, UpdatePlan
+from dkge_dist.learn.plan import ObjectPlan, Plan, RelationIndex
 from dkge_dist.types import ROW, Field
 from tests import reference
 from tests.learn.nights import SEED, plan_of, small_night
@@ -108,7 +108,7 @@ def test_trained_objects_and_the_write_set() -> None:
 
 
 def test_affected_objects_that_are_held_are_refreshed_and_not_trained() -> None:
-    plan = ObjectPlan(rows_of(7, 9), rows_of(1, 8), rows_of(3), holds_affected=True)
+    plan = ObjectPlan(rows_of(7, 9), rows_of(1, 8), rows_of(3), freezes_affected=True)
     assert plan.trained.tolist() == [7, 9]
     assert plan.refreshed.tolist() == [1, 7, 8, 9]
     written = {field: rows.tolist() for field, rows in plan.write_set.items()}
@@ -123,7 +123,7 @@ def test_relations_that_are_held_bring_no_triples(night: Evolution) -> None:
     sizes = (night.before.rows, night.before.relations)
     found = plan_of(night.before.triples, night.after, *sizes, hold_relations=True).plan
     free = plan_of(night.before.triples, night.after, *sizes).plan
-    assert not found.entities.holds_affected
+    assert not found.entities.freezes_affected
     assert found.relations.trained.tolist() == found.relations.emerging.tolist()
     assert found.relations.affected.tolist() == free.relations.affected.tolist()
     entities, relations = set(found.entities.trained.tolist()), set(found.relations.emerging.tolist())
@@ -139,15 +139,15 @@ def test_an_entity_of_which_most_stayed_is_drawn_back_more(night: Evolution, str
     assume(night.before.triples and night.after)
     found = plan_of(night.before.triples, night.after, night.before.rows, night.before.relations)
     plan, before, after = found.plan, set(night.before.triples), set(night.after)
-    held = plan.hold(strength, found.graph.topology)
+    held = plan.proximal_weights(strength, found.graph.topology)
     assert held is not None
-    assert set(plan.entities.held.tolist()) == set(plan.entities.affected.tolist())
-    changed = [*(after - before), *DELETED_FOR_ADDED * to_list(plan.deleted)]
-    for row, found_strength in zip(plan.entities.held.tolist(), held.tolist(), strict=True):
+    assert set(plan.entities.continued.tolist()) == set(plan.entities.affected.tolist())
+    changed = [*(after - before), *3 * to_list(plan.deleted)]
+    for row, found_strength in zip(plan.entities.continued.tolist(), held.tolist(), strict=True):
         triples, moved = (sum((h == row) + (t == row) for h, _, t in some) for some in (after, changed))
-        expected = strength * max(1, triples / max(moved, 1) / STAYED_FOR_ONE)
+        expected = strength * max(1, triples / max(moved, 1) / 3.0)
         assert found_strength == pytest.approx(expected, rel=1e-6)
-    assert plan.hold(0.0, found.graph.topology) is None
+    assert plan.proximal_weights(0.0, found.graph.topology) is None
 
 
 @settings(max_examples=50)
@@ -155,8 +155,8 @@ def test_an_entity_of_which_most_stayed_is_drawn_back_more(night: Evolution, str
 def test_elsewhere_is_a_sample_of_the_whole_graph_as_large_as_the_change_asks_for(night: Evolution) -> None:
     assume(night.before.triples and night.after)
     plan = plan_of(night.before.triples, night.after, night.before.rows, night.before.relations).plan
-    some = to_list(plan.elsewhere)
-    assert len(set(some)) == len(some) == min(len(set(night.after)), ELSEWHERE * plan.changed.count)
+    some = to_list(plan.global_replay)
+    assert len(set(some)) == len(some) == min(len(set(night.after)), 20 * plan.changed.count)
     assert set(some) <= set(night.after)
 
 
@@ -164,13 +164,13 @@ def test_elsewhere_is_a_sample_of_the_whole_graph_as_large_as_the_change_asks_fo
 def test_shards_that_an_update_will_write_to(shards: int, touched: list[int]) -> None:
     """By blocks of eight rows, round robin: blocks 0, 2 and 15."""
     entities = ObjectPlan(rows_of(121), rows_of(3, 17, 23), rows_of(60))
-    plan = UpdatePlan(entities, ObjectPlan.empty(), to_triples([(3, 0, 17)]), rows_of(), to_triples([]))
+    plan = Plan(entities, ObjectPlan.empty(), to_triples([(3, 0, 17)]), rows_of(), to_triples([]))
     assert plan.blocks(8).tolist() == [0, 2, 15]
     assert plan.shards(8, shards) == touched
 
 
 def test_a_summary_counts_objects_and_triples() -> None:
-    plan = UpdatePlan(
+    plan = Plan(
         ObjectPlan(rows_of(1), rows_of(2, 3), rows_of()),
         ObjectPlan(rows_of(), rows_of(0), rows_of(4)),
         to_triples([(1, 0, 2), (3, 0, 2)]),
@@ -187,7 +187,7 @@ def test_a_summary_counts_objects_and_triples() -> None:
         "trained_triples": 2,
         "forgotten_triples": 3,
     }
-    empty = UpdatePlan.empty()
+    empty = Plan.empty()
     assert set(empty.summary().values()) == {0}
     assert empty.shards(8, 4) == []
 

@@ -84,7 +84,7 @@ def test_one_step_of_descent_equals_the_dense_gradient(sampler: Sampler, loss: L
         positions = np.concatenate([positions[:20], graph.train.count + np.arange(10)])
     batch = made.make(positions, np.random.default_rng(1))
     assert with_more == batch.tail_offset.any() == batch.head_offset.any() == batch.own_is_negative.any()
-    assert batch.denied.sum() == (10 if with_more else 0)
+    assert batch.unlearn_mask.sum() == (10 if with_more else 0)
     model = Dkge(DIM, 1, 1, seed=3)
     tables = tables_of(graph)
     before = [values for field in TRAINED for values in values_of(tables, field)]
@@ -100,7 +100,7 @@ def test_one_step_of_descent_equals_the_dense_gradient(sampler: Sampler, loss: L
         at_head = torch.from_numpy(batch.corrupts_head)
         farther = torch.where(at_head[:, None], other + kind - tail, head + kind - other).abs().sum(-1)
         # A deleted triple has no part in the margin loss.
-        total = torch.relu(positive + loss.margin - farther)[torch.from_numpy(~batch.denied)].sum()
+        total = torch.relu(positive + loss.margin - farther)[torch.from_numpy(~batch.unlearn_mask)].sum()
     else:
         shared = entity[rows[torch.from_numpy(batch.shared).long()]]
         total = torch.zeros((), dtype=torch.float64)
@@ -111,11 +111,11 @@ def test_one_step_of_descent_equals_the_dense_gradient(sampler: Sampler, loss: L
         for query, itself, known, offset in sides:
             far = (query[:, None] - torch.cat([shared[None].expand(len(query), -1, -1), itself[:, None]], 1)).abs()
             far, true = far.sum(-1), positive - 0.25 * torch.from_numpy(offset)
-            true = true - loss.denied_offset * torch.from_numpy(batch.denied)
+            true = true - loss.unlearn_offset * torch.from_numpy(batch.unlearn_mask)
             masked = torch.from_numpy(np.concatenate([known, ~batch.own_is_negative[:, None]], 1))
             logq = torch.from_numpy(np.append(batch.log_weight, np.float32(0)))
             logits = (logq - far).masked_fill(masked, -torch.inf)
-            denied = torch.from_numpy(batch.denied)
+            denied = torch.from_numpy(batch.unlearn_mask)
             if loss.kind == "softmax":
                 chance = torch.softmax(torch.cat([-true[:, None], logits], 1), 1)[:, 0]
                 total = total - torch.log(torch.where(denied, 1 - chance, chance)).sum()

@@ -13,13 +13,15 @@ import torch
 
 from dkge_dist.evidence.fitting import EvidenceFitting
 from dkge_dist.evidence.walks import WalkLimits
-from dkge_dist.jobs.train import _job as job_of_training
+from dkge_dist.jobs.train import _task as task_of_training
+from dkge_dist.jobs.train import random_start
 from dkge_dist.kernels.contexts import Sampling
-from dkge_dist.learn.learner import Learner
-from dkge_dist.learn.progress import TrainProgress
-from dkge_dist.learn.trainer import Trainer
-from dkge_dist.learn.worker import TrainJob, build_trainer, random_start, train_spec
-from dkge_dist.runtime import LocalCommunicator, Monitor
+from dkge_dist.learn.checkpoints import CheckpointKeeper, load_state, save_state
+from dkge_dist.learn.courses import ValidatedCourse
+from dkge_dist.learn.loop import Learning, Progress
+from dkge_dist.learn.step import DenseParameters
+from dkge_dist.learn.task import LearnTask, learning_of, model_of
+from dkge_dist.runtime import Communicator, LocalCommunicator, Monitor
 from dkge_dist.settings import Settings, load_settings
 from dkge_dist.tables.table import LocalTable, Tables
 from dkge_dist.types import TRAINED, Array
@@ -104,20 +106,52 @@ def settings_of(words: Iterable[str] = ()) -> Settings:
     return load_settings(None, [*SMALL, *words])
 
 
-def job_of(
+def task_of(
     folder: Path, words: Iterable[str] = (), train: list[Labelled] = TRAIN, valid: list[Labelled] = VALID
-) -> TrainJob:
+) -> LearnTask:
     settings = settings_of(words)
     sampling = Sampling(settings.seed, settings.context.cap, settings.context.hops)
     graph = graph_of_labels(train, valid, sampling, settings.context.path_length)
     fitting = EvidenceFitting.of(graph, WalkLimits.of(settings)) if settings.evidence.enabled else None
-    return job_of_training(graph, settings, fitting, folder)
+    return task_of_training(graph, settings, fitting, folder)
 
 
-def tables_of(job: TrainJob) -> Tables:
+def tables_of(task: LearnTask) -> Tables:
     """At start values, as a runtime makes them."""
-    spec = train_spec(job, random_start(job.graph, job.settings), 64, job.folder)
-    return Tables(LocalTable.initialized(spec.entities), LocalTable.initialized(spec.relations))
+    return Tables(*(LocalTable.initialized(start) for start in random_start(task.graph, task.settings)))
+
+
+class Training(Learning):
+    """A run, with what tests look at."""
+
+    course: ValidatedCourse
+    keeper: CheckpointKeeper
+
+    @property
+    def dense(self) -> DenseParameters:
+        assert self.step.dense is not None
+        return self.step.dense
+
+    @property
+    def tables(self) -> Tables:
+        return self.keeper.tables
+
+    def load(self, folder: Path) -> None:
+        load_state(folder, self.dense, self.tables)
+
+    def save(self, folder: Path) -> None:
+        save_state(folder, self.dense, self.tables)
+
+
+def training_of(
+    task: LearnTask, communicator: Communicator | None = None, device: str = "cpu", tables: Tables | None = None
+) -> Training:
+    communicator = communicator or LocalCommunicator(Monitor())
+    model = model_of(task, torch.device(device))
+    made = learning_of(communicator, tables or tables_of(task), task, model, torch.device(device))
+    made.__class__ = Training
+    assert isinstance(made, Training)
+    return made
 
 
 def trainer(
@@ -128,29 +162,29 @@ def trainer(
     validation: Any = None,
     monitor: Monitor | None = None,
     clock: Callable[[], float] = time.monotonic,
-) -> Trainer:
+) -> Training:
     """As a new process would make it: nothing is shared with another one but the folder."""
-    job = job_of(folder, words, *graph)
-    communicator = TimedCommunicator(monitor or Monitor(), clock)
-    made = build_trainer(communicator, tables_of(job), job, torch.device("cpu"))
-    made.validation = validation or made.validation
+    made = training_of(task_of(folder, words, *graph), TimedCommunicator(monitor or Monitor(), clock))
+    made.course.validation = validation or made.course.validation
     return made
 
 
-def run(one: Trainer) -> TrainProgress:
-    one.checkpoints.folder.mkdir(parents=True, exist_ok=True)
+def run(one: Training) -> Progress:
+    folder = one.keeper.checkpoints.folder
+    assert isinstance(folder, Path)
+    folder.mkdir(parents=True, exist_ok=True)
     return one.run()
 
 
-def state(learner: Learner) -> State:
+def state(one: Training) -> State:
     """Everything that training moves."""
-    found = {name: value.detach().numpy().copy() for name, value in learner.model.state_dict().items()}
-    for kind, table in zip(("entities", "relations"), learner.tables, strict=True):
+    found = {name: value.detach().numpy().copy() for name, value in one.dense.model.state_dict().items()}
+    for kind, table in zip(("entities", "relations"), one.tables, strict=True):
         assert isinstance(table, LocalTable)
         for name in TRAINED:
             found[f"{kind}-{name}"] = table.shard.values[name].copy()
             found[f"{kind}-{name}-state"] = table.shard.state[name].copy()
-    for number, value in learner.dense.state_dict()["state"].items():
+    for number, value in one.dense.optimizer.state_dict()["state"].items():
         found |= {f"{number}-{name}": v.numpy().copy() for name, v in value.items() if isinstance(v, torch.Tensor)}
     return found
 
@@ -160,7 +194,7 @@ def same(one: State, other: State) -> bool:
     return one.keys() == other.keys() and all(one[name].tobytes() == other[name].tobytes() for name in one)
 
 
-def untimed(progress: TrainProgress) -> TrainProgress:
+def untimed(progress: Progress) -> Progress:
     """What does not depend on how fast the machine was."""
     timed = ("seconds", "triples_per_second")
     history = [{name: value for name, value in line.items() if name not in timed} for line in progress.history]

@@ -12,15 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from dkge_dist.learn.contexts import EntityContexts, Form
-from dkge_dist.learn.worker import TrainJob, TrainResult, build_trainer, random_start, train_spec, train_worker
+from dkge_dist.learn.task import Candidate, LearnTask, learn
 from dkge_dist.runtime import LocalCommunicator, Monitor
 from dkge_dist.tables.table import LocalTable, Tables
 from dkge_dist.types import Array, Field
 from tests.graphs import movies
-from tests.learn.trainings import PAPER, job_of, run, tables_of, trainer
+from tests.learn.trainings import PAPER, tables_of, task_of, training_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -30,13 +29,14 @@ EXACT = "train.products=float32"
 PRESETS = {"default": ["train.eval_every=2", EXACT], "paper": [*PAPER, "train.schedule=linear", EXACT]}
 
 
-def worked(job: TrainJob) -> tuple[TrainResult, Tables]:
+def worked(job: LearnTask) -> tuple[Candidate, Tables]:
     tables = tables_of(job)
+    assert isinstance(job.folder, Path)
     job.folder.mkdir(exist_ok=True)
-    return train_worker(LocalCommunicator(Monitor(), 1, "cpu"), tables, job), tables
+    return learn(LocalCommunicator(Monitor(), 1, "cpu"), tables, job), tables
 
 
-def learnt(job: TrainJob) -> tuple[dict[str, Array], list[dict[str, Any]]]:
+def learnt(job: LearnTask) -> tuple[dict[str, Array], list[dict[str, Any]]]:
     """All vectors and dense parameters, and the metrics of every epoch."""
     result, tables = worked(job)
     arrays = {}
@@ -46,62 +46,38 @@ def learnt(job: TrainJob) -> tuple[dict[str, Array], list[dict[str, Any]]]:
     return {**arrays, **result.dense}, result.progress.history
 
 
-def test_a_worker_ends_where_its_trainer_does(tmp_path: Path) -> None:
-    result, tables = worked(job_of(tmp_path / "worker"))
-    one = trainer(tmp_path / "trainer")
-    progress = run(one)
-    assert (result.progress.epoch, result.progress.best) == (progress.epoch, progress.best)
-    assert result.facts == {"threads": 1, "device": "cpu"}
-    for name, values in result.dense.items():
-        assert np.array_equal(values, one.learner.dense_values()[name])
-    for table, other in zip(tables, one.learner.tables, strict=True):
-        every = {field: np.arange(table.rows, dtype=np.int32) for field in (Field.KNOWLEDGE, Field.CONTEXT)}
-        assert all(np.array_equal(table.pull(every)[field], other.pull(every)[field]) for field in every)
-
-
 def test_joint_vectors_of_all_alive_are_materialised(tmp_path: Path) -> None:
     """Rows of labels that are in no triple keep zeros."""
-    job = job_of(tmp_path, train=movies(60), valid=[("title1", "unheard", "newcomer")])
+    job = task_of(tmp_path, train=movies(60), valid=[("title1", "unheard", "newcomer")])
     digests = [np.append(some, some[:1] + np.uint64(1)) for some in job.graph.digests]
     job = replace(job, graph=replace(job.graph, digests=(digests[0], digests[1])))
     _, tables = worked(job)
-    made = build_trainer(LocalCommunicator(Monitor()), tables, job, torch.device("cpu"))
-    for table, alive, objects, contexts in (
-        (tables.entities, job.graph.entities, made.learner.entities, made.maker.entities),
-        (tables.relations, job.graph.relations, made.learner.relations, made.maker.relations),
+    made = training_of(job, tables=tables)
+    for table, alive, objects in (
+        (tables.entities, job.graph.entities, made.step.entities),
+        (tables.relations, job.graph.relations, made.step.relations),
     ):
-        made.learner.load(next(tmp_path.glob("best-*")))
+        made.load(next(tmp_path.glob("best-*")))
         joint = table.pull({Field.JOINT: np.arange(table.rows, dtype=np.int32)})[Field.JOINT]
         assert alive.shape[0] == table.rows - 1
         assert not joint[-1].any()
-        np.testing.assert_allclose(joint[alive], objects.joint(contexts, alive), rtol=1e-6)
-
-
-def test_start_values_follow_from_the_seed(tmp_path: Path) -> None:
-    job = job_of(tmp_path, ["seed=9", "train.init_scale=0.5", "threads=1", "device=cpu"])
-    spec = train_spec(job, random_start(job.graph, job.settings), 128, job.folder)
-    assert spec.function is train_worker
-    assert spec.job is job
-    assert (spec.block_rows, spec.threads, spec.device, spec.folder) == (128, 1, "cpu", tmp_path)
-    assert (spec.entities.seed, spec.relations.seed) == ((9, 0), (9, 1))
-    assert (spec.entities.rows, spec.relations.rows) == (job.graph.entity_rows, job.graph.relation_rows)
-    assert {spec.entities[2:], spec.relations[2:]} == {(6, 0.5)}
+        np.testing.assert_allclose(joint[alive], objects.joint(alive), rtol=1e-6)
 
 
 @pytest.mark.parametrize(("form", "expected"), [(None, "ragged"), ("ragged", "ragged"), ("padded", "padded")])
 def test_contexts_are_ragged_on_a_cpu_unless_padded_ones_are_asked_for(
     tmp_path: Path, form: Form | None, expected: Form
 ) -> None:
-    job = replace(job_of(tmp_path), form=form)
-    made = build_trainer(LocalCommunicator(Monitor()), tables_of(job), job, torch.device("cpu"))
+    job = replace(task_of(tmp_path), form=form)
+    made = training_of(job)
     assert isinstance(made.maker.entities, EntityContexts)
     assert made.maker.entities.form == expected
 
 
 def test_contexts_are_padded_on_any_other_device(tmp_path: Path) -> None:
     """On `meta`, a device that holds no values."""
-    job = job_of(tmp_path)
-    made = build_trainer(LocalCommunicator(Monitor()), tables_of(job), job, torch.device("meta"))
+    job = task_of(tmp_path)
+    made = training_of(job, device="meta")
     assert isinstance(made.maker.entities, EntityContexts)
     assert made.maker.entities.form == "padded"
 
@@ -114,8 +90,8 @@ def assert_close(one: dict[str, Array], other: dict[str, Array]) -> None:
 
 @pytest.mark.parametrize("preset", list(PRESETS))
 def test_padded_contexts_learn_what_ragged_ones_do(tmp_path: Path, preset: str) -> None:
-    ragged, history = learnt(job_of(tmp_path / "ragged", PRESETS[preset]))
-    padded, other = learnt(replace(job_of(tmp_path / "padded", PRESETS[preset]), form="padded"))
+    ragged, history = learnt(task_of(tmp_path / "ragged", PRESETS[preset]))
+    padded, other = learnt(replace(task_of(tmp_path / "padded", PRESETS[preset]), form="padded"))
     assert_close(ragged, padded)
     assert [line["loss"] for line in other] == pytest.approx([line["loss"] for line in history], rel=1e-4)
 
@@ -151,7 +127,7 @@ def test_two_workers_on_padded_contexts_learn_what_one_does_on_ragged_ones(
     two_workers: Path, tmp_path: Path, preset: str
 ) -> None:
     """Each has half of every batch and materialises half of the entities."""
-    job = job_of(tmp_path, PRESETS[preset])
+    job = task_of(tmp_path, PRESETS[preset])
     expected, history = learnt(job)
     found = [dict(np.load(two_workers / f"{preset}-{rank}.npz")) for rank in range(2)]
     joints = [arrays.pop("e/joint") for arrays in found]

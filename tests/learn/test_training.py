@@ -1,4 +1,4 @@
-"""The trainer: the same seed ends at the same bits, stopped or not; it ends when it should, and at its best."""
+"""The loop of a training: the same seed ends at the same bits, stopped or not, when it should, and at its best."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ import pytest
 from dkge_dist.learn.batches import Batch, BatchMaker
 from dkge_dist.learn.checkpoints import Checkpoints
 from dkge_dist.learn.contexts import ObjectBatch
-from dkge_dist.learn.learner import Rates
+from dkge_dist.learn.loop import DivergedError, Progress, StoppedError
 from dkge_dist.learn.prefetch import PreparedBatch
-from dkge_dist.learn.progress import DivergedError, StoppedError, TrainProgress
-from dkge_dist.learn.trainer import Trainer
 from dkge_dist.measure.validation import Validation
+from dkge_dist.tables.shard import Optimizer
 from dkge_dist.tables.table import LocalTable
 from dkge_dist.types import Array, DkgeError, Field
 from tests.graphs import Labelled, dense, movies
@@ -34,6 +33,7 @@ from tests.learn.trainings import (
     ScriptedMonitor,
     ScriptedValidation,
     State,
+    Training,
     run,
     same,
     state,
@@ -47,13 +47,13 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("words", [[], PAPER, ["train.loss=self_adversarial", "train.margin=2"]])
 def test_the_same_seed_gives_the_same_bits(tmp_path: Path, words: list[str]) -> None:
     one, other = (trainer(tmp_path / name, words) for name in ("one", "other"))
-    start = state(one.learner)
+    start = state(one)
     assert untimed(run(one)) == untimed(run(other))
-    assert same(state(one.learner), state(other.learner))
-    assert not same(state(one.learner), start)
+    assert same(state(one), state(other))
+    assert not same(state(one), start)
     another = trainer(tmp_path / "another", [*words, "seed=8"])
     run(another)
-    assert not same(state(one.learner), state(another.learner))
+    assert not same(state(one), state(another))
 
 
 @pytest.mark.parametrize("words", [[], PAPER], ids=["default", "paper"])
@@ -75,7 +75,7 @@ def test_a_training_that_was_stopped_ends_where_an_undisturbed_one_does(
             run(trainer(folder, words, monitor=ScriptedMonitor(batches)))
     resumed = trainer(folder, words)
     assert untimed(run(resumed)) == untimed(expected)
-    assert same(state(resumed.learner), state(undisturbed.learner))
+    assert same(state(resumed), state(undisturbed))
 
 
 def test_a_training_with_evidence_that_was_stopped_ends_where_an_undisturbed_one_does(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_a_training_with_evidence_that_was_stopped_ends_where_an_undisturbed_one
     copies = [(head, "also", tail) for head, _, tail in triples[:60]]
     graph = ([*triples, *copies[20:]], copies[:20])
     undisturbed = trainer(tmp_path / "undisturbed", ["evidence=true"], graph=graph)
-    offsets, validation = undisturbed.maker.offsets, undisturbed.validation
+    offsets, validation = undisturbed.maker.offsets, undisturbed.course.validation
     assert offsets is not None and offsets.tail.any() and offsets.head.any()
     assert isinstance(validation, Validation) and validation.evidence is None
     expected = run(undisturbed)
@@ -93,25 +93,25 @@ def test_a_training_with_evidence_that_was_stopped_ends_where_an_undisturbed_one
             run(trainer(tmp_path / "stopped", ["evidence=true"], graph=graph, monitor=ScriptedMonitor(batches)))
     resumed = trainer(tmp_path / "stopped", ["evidence=true"], graph=graph)
     assert untimed(run(resumed)) == untimed(expected)
-    assert same(state(resumed.learner), state(undisturbed.learner))
+    assert same(state(resumed), state(undisturbed))
     without = trainer(tmp_path / "without", graph=graph)
     run(without)
-    assert not same(state(without.learner), state(undisturbed.learner))
+    assert not same(state(without), state(undisturbed))
 
 
 def test_offsets_fade_out_over_a_training(tmp_path: Path) -> None:
     """From the whole of them to nothing, also where a training goes on."""
     shares: list[float] = []
 
-    def watched(monitor: ScriptedMonitor | None = None) -> Trainer:
+    def watched(monitor: ScriptedMonitor | None = None) -> Training:
         made = trainer(tmp_path / "one", ["train.checkpoint_seconds=1000"], monitor=monitor)
-        learn = made.learner.learn
+        learn = made.step.learn
 
-        def heard(prepared: PreparedBatch[ObjectBatch], rates: Rates, offset_share: float = 0.0) -> float:
+        def heard(prepared: PreparedBatch[ObjectBatch], optimizer: Optimizer, offset_share: float = 0.0) -> float:
             shares.append(offset_share)
-            return learn(prepared, rates, offset_share)
+            return learn(prepared, optimizer, offset_share)
 
-        made.learner.learn = heard  # type: ignore[method-assign]
+        made.step.learn = heard  # type: ignore[method-assign]
         return made
 
     with pytest.raises(StoppedError):
@@ -148,7 +148,7 @@ def test_a_training_that_was_stopped_at_random_with_checkpoints_all_the_time(tmp
                 run(one)
     one = trainer(tmp_path / "stopped", words)
     assert untimed(run(one)) == untimed(expected)
-    assert same(state(one.learner), state(undisturbed.learner))
+    assert same(state(one), state(undisturbed))
 
 
 def test_every_triple_is_learnt_once_an_epoch_in_another_order(tmp_path: Path) -> None:
@@ -210,21 +210,21 @@ def test_it_ends_with_the_best_and_not_the_last(tmp_path: Path) -> None:
     assert progress.best == {"hits@10": 0.5, "mrr": 2.0}
     short = trainer(tmp_path / "short", ["train.schedule=constant", "train.max_epochs=2"])
     run_without_best(short)
-    assert same(state(one.learner), state(short.learner))
+    assert same(state(one), state(short))
 
 
 def test_a_last_epoch_that_is_the_best_is_not_written_and_read_back(tmp_path: Path) -> None:
     one = trainer(tmp_path, ["train.max_epochs=3"], validation=ScriptedValidation([0.5, 0.2, 0.6]))
-    with patch.object(one.learner, "load", side_effect=AssertionError):
+    with patch.object(one.keeper, "load", side_effect=AssertionError):
         progress = run(one)
     assert progress.best == {"hits@10": 0.6, "mrr": 3.0}
-    best = one.checkpoints.load("best")
+    best = one.keeper.checkpoints.load("best")
     assert best is not None and best[1]["epoch"] == 1, "what was written before it"
 
 
-def run_without_best(one: Trainer) -> None:
+def run_without_best(one: Training) -> None:
     """To the end, whatever validation says."""
-    one.validation = ScriptedValidation([float(epoch) for epoch in range(100)])
+    one.course.validation = ScriptedValidation([float(epoch) for epoch in range(100)])
     run(one)
 
 
@@ -241,9 +241,9 @@ def test_what_validation_sees_is_what_the_model_says_now(tmp_path: Path) -> None
     seen: list[dict[str, float]] = []
 
     def again() -> None:
-        entities = one.learner.entities.joint(one.maker.entities, one.validation.rows)
-        relations = one.learner.relations.joint(one.maker.relations, np.arange(2, dtype=np.int32))
-        seen.append(one.validation.measure(entities, relations))
+        entities = one.step.entities.joint(one.course.validation.rows)
+        relations = one.step.relations.joint(np.arange(2, dtype=np.int32))
+        seen.append(one.course.validation.measure(entities, relations))
 
     monitor.on_epoch = again
     progress = run(one)
@@ -251,16 +251,16 @@ def test_what_validation_sees_is_what_the_model_says_now(tmp_path: Path) -> None
     assert all(found.items() <= line.items() for found, line in zip(seen, progress.history, strict=True))
 
 
-def rates_of(one: Trainer) -> list[float]:
+def rates_of(one: Training) -> list[float]:
     """The learning rates of all batches to come, as they come."""
     seen: list[float] = []
-    learn = one.learner.learn
+    learn = one.step.learn
 
-    def noting(prepared: PreparedBatch[ObjectBatch], rates: Rates, lead: float) -> float:
-        seen.append(rates.rows)
-        return learn(prepared, rates, lead)
+    def noting(prepared: PreparedBatch[ObjectBatch], optimizer: Optimizer, lead: float) -> float:
+        seen.append(optimizer.rate)
+        return learn(prepared, optimizer, lead)
 
-    one.learner.learn = noting  # type: ignore[method-assign]
+    one.step.learn = noting  # type: ignore[method-assign]
     return seen
 
 
@@ -281,13 +281,13 @@ def test_a_slow_first_batch_does_not_shorten_a_training(tmp_path: Path) -> None:
     clock = Clock()
     words = ["train.max_epochs=5", "train.max_seconds=60"]
     one = trainer(tmp_path, words, monitor=ScriptedMonitor(clock=clock), clock=clock)
-    learn, slow = one.learner.learn, iter([20.0])
+    learn, slow = one.step.learn, iter([20.0])
 
     def compiling(*given: Any) -> float:
         clock.now += next(slow, 0.0)
         return learn(*given)
 
-    one.learner.learn = compiling  # type: ignore[method-assign]
+    one.step.learn = compiling  # type: ignore[method-assign]
     rates = rates_of(one)
     progress = run(one)
     assert (progress.epoch, progress.seconds) == (5, 20 + 5 * 4)
@@ -392,15 +392,15 @@ def test_numbers_that_are_none_end_the_training_with_the_last_checkpoint_kept(tm
     monitor = ScriptedMonitor()
     one = trainer(tmp_path, words, monitor=monitor)
     good: list[State] = []
-    monitor.on_batch = lambda: good.append(state(one.learner))
+    monitor.on_batch = lambda: good.append(state(one))
     with pytest.raises(DivergedError, match=r"epoch 1, batch \d+: training diverged.*train\.learning_rate") as caught:
         run(one)
-    assert same(state(one.learner), good[-1])
+    assert same(state(one), good[-1])
     kept = Checkpoints(tmp_path).load("last")
     assert kept is not None
     assert str(kept[0]) in str(caught.value)
     assert kept[1]["batch"] == len(good)
-    fresh = trainer(tmp_path / "fresh", words).learner
+    fresh = trainer(tmp_path / "fresh", words)
     fresh.load(kept[0])
     assert same(state(fresh), good[-1])
 
@@ -420,9 +420,9 @@ def test_a_first_epoch_without_any_loss_is_no_yardstick(tmp_path: Path) -> None:
     """With a margin of 0 all positives may be closer than their negatives at first, by chance."""
     words = [*PAPER, "train.margin=0"]
     one = trainer(tmp_path, words)
-    before = TrainProgress(epoch=1, history=[{"epoch": 1, "loss": 0.0, "triples_per_second": 1}])
-    one.checkpoints.folder.mkdir(parents=True, exist_ok=True)
-    one.checkpoints.save("last", one.learner.save, asdict(before))
+    before = Progress(epoch=1, history=[{"epoch": 1, "loss": 0.0, "triples_per_second": 1}])
+    one.keeper.checkpoints.folder.mkdir(parents=True, exist_ok=True)
+    one.keeper.checkpoints.save("last", one.save, asdict(before))
     progress = run(one)
     assert progress.epoch == 3
     assert progress.history[1]["loss"] > 0
@@ -431,25 +431,25 @@ def test_a_first_epoch_without_any_loss_is_no_yardstick(tmp_path: Path) -> None:
 def test_a_graph_without_validation_triples(tmp_path: Path) -> None:
     words = ["train.patience=1", "train.max_epochs=4", "train.schedule=constant"]
     one = trainer(tmp_path / "one", words, graph=(TRAIN, []))
-    assert one.validation.rows.shape == (0,)
+    assert one.course.validation.rows.shape == (0,)
     progress = run(one)
     assert (progress.epoch, progress.best) == (4, {})
     assert Checkpoints(tmp_path / "one").load("best") is None
     scripted = trainer(tmp_path / "two", words, graph=(TRAIN, []))
     run_without_best(scripted)
-    assert same(state(one.learner), state(scripted.learner))
+    assert same(state(one), state(scripted))
 
 
 @pytest.mark.parametrize("words", [[], PAPER], ids=["default", "paper"])
 @pytest.mark.parametrize("triple", [("a", "r", "b"), ("a", "r", "a")], ids=["edge", "loop"])
 def test_a_single_train_triple(tmp_path: Path, words: list[str], triple: Labelled) -> None:
     one = trainer(tmp_path, words, graph=([triple], []))
-    start = state(one.learner)
+    start = state(one)
     progress = run(one)
     assert progress.epoch == 3
-    assert all(np.isfinite(value).all() for value in state(one.learner).values())
+    assert all(np.isfinite(value).all() for value in state(one).values())
     if triple[0] != triple[2]:
-        assert not same(state(one.learner), start)
+        assert not same(state(one), start)
 
 
 def test_a_relation_that_only_validation_knows(tmp_path: Path) -> None:
@@ -457,10 +457,8 @@ def test_a_relation_that_only_validation_knows(tmp_path: Path) -> None:
     one = trainer(tmp_path, graph=(movies(60), valid))
     progress = run(one)
     assert progress.best.keys() == {"mr", "mrr", "hits@1", "hits@3", "hits@10"}
-    assert one.relations.shape == (3,)
-    every_row = np.arange(one.maker.entities.count, dtype=np.int32)
-    one.learner.materialise(one.maker.entities, one.maker.relations, every_row, one.relations)
-    for table in one.learner.tables:
+    assert one.tables.relations.rows == 3
+    for table in one.tables:
         assert isinstance(table, LocalTable)
         joint = table.shard.values[Field.JOINT]
         assert np.isfinite(joint).all()
