@@ -7,6 +7,7 @@ nights, and patched by what changed since when they are opened.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields
 from typing import NamedTuple
 
 import numpy as np
@@ -97,7 +98,7 @@ class WalkedGraph(NamedTuple):
     thinned: ThinnedGraph | None
 
 
-KINDS = ("outgoing", "incoming", "neighbours")
+KINDS = tuple(field.name for field in fields(Topology))
 
 
 def current_lists(

@@ -11,6 +11,7 @@ import numpy as np
 import safetensors.numpy
 from safetensors import SafetensorError
 
+from dkge_dist.graph.topology import Topology
 from dkge_dist.records import CompactRecord, ModelRecord
 from dkge_dist.store.manifest import (
     BaselineEntry,
@@ -27,7 +28,7 @@ from dkge_dist.store.parts import open_part, save_bytes
 from dkge_dist.store.storage import Staging, StoreError
 from dkge_dist.store.store import NumberTakenError, Store
 from dkge_dist.store.tables import block_rows, check_codes, load_table, save_delta, save_table
-from dkge_dist.types import ROW, Array, Field
+from dkge_dist.types import ROW, Array, Field, Split
 
 Tables = dict[Field, TableEntry]
 Deltas = dict[Field, list[PartEntry]]
@@ -252,4 +253,17 @@ def check_model(store: Store, entry: ModelEntry) -> list[str]:
     for part in (entry.dense, entry.evidence, entry.validation, entry.paths, compared):
         if part is not None:
             load_arrays(store, part)
-    return problems
+    return problems + (_check_lists(store, entry, entry.lists) if entry.lists is not None else [])
+
+
+def _check_lists(store: Store, entry: ModelEntry, lists: ListsEntry) -> list[str]:
+    """Are they those of the base that the model stands on?"""
+    manifest = store.snapshot_manifest(entry.snapshot)
+    if store.base_of(manifest).train.digest != lists.base:
+        return []
+    base, arrays = store.snapshot(manifest).base, map_arrays(store, lists.part)
+    for name, made in vars(Topology.of(base.splits[Split.TRAIN], base.entity_rows)).items():
+        found = (arrays.get(f"{name}.indptr"), arrays.get(f"{name}.entries"))
+        if not all(some is not None and np.array_equal(some, own) for some, own in zip(found, made[:2], strict=True)):
+            return [f"part {lists.part.digest}: its {name} lists are not those of the snapshot"]
+    return []

@@ -167,6 +167,18 @@ def test_stored_lists_that_no_kernel_may_walk_are_refused(
         said(open_model(Store.open(hubs), "3"))
 
 
+def test_check_names_lists_of_another_graph(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not dkge_dist.check(store)["problems"]
+
+    def altered(*given: Any) -> dict[str, np.ndarray]:
+        arrays = dict(map_arrays(*given))
+        return {**arrays, "incoming.entries": arrays["incoming.entries"][::-1]}
+
+    monkeypatch.setattr("dkge_dist.store.models.map_arrays", altered)
+    (problem,) = dkge_dist.check(store)["problems"]
+    assert "its incoming lists are not those of the snapshot" in problem["problem"]
+
+
 def test_known_facts_may_be_limited(store: Path) -> None:
     model = open_model(Store.open(store), suggests=False)
     every = answer(model, QUESTIONS, AnswerOptions(5))
