@@ -39,7 +39,7 @@ class HeldOut:
 
 
 def default_held_out(triples: int) -> HeldOut:
-    """What a first snapshot holds out if nobody says anything: without held-out triples nothing can be measured."""
+    """What a first snapshot holds out by default: without held-out triples nothing can be measured."""
     if triples < SMALLEST_GRAPH:
         return HeldOut()
     count = min(max(round(DEFAULT_SHARE * triples), FEWEST), MOST)

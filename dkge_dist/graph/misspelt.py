@@ -2,7 +2,7 @@
 
 Every spelling one edit away from a new label is looked up among the known ones, so that the cost follows the new labels
 and not the known ones. An edit is a letter left out, added or replaced, or two neighbours swapped. What it takes for a
-hit to be told is `is_misspelling`: `P17` and `P19`, or `Henry IV` and `Henry V`, are both right.
+hit to be reported is `is_misspelling`: `P17` and `P19`, or `Henry IV` and `Henry V`, are both right.
 """
 
 from __future__ import annotations

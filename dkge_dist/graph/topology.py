@@ -45,7 +45,7 @@ class Topology:
     def of_snapshot(snapshot: Snapshot, base: Topology | None = None) -> Topology:
         """Of the train triples of a snapshot, without joining its base and the change since.
 
-        `base` are the lists of its base, if somebody has them already.
+        `base` are the lists of its base, if they are known.
         """
         if base is None:
             base = Topology.of(snapshot.base.splits[Split.TRAIN], snapshot.base.entity_rows)

@@ -2,7 +2,7 @@
 
 A name is a *pattern* (words and gaps that word lists fill) and a place in it; the number of a key is the place, moved
 around by the seed. So a name costs a few divisions, two numbers never share one, and nothing is stored. Patterns of a
-kind follow each other: small graphs have the short names, and whoever runs out of all patterns gets a numeral.
+kind follow each other: small graphs have the short names, and after the last pattern names get a numeral.
 
 All words are ours: lists of plain English words, and invented people and places put together from syllables.
 """
@@ -153,7 +153,7 @@ def _fill(text: Array, where: Array, pattern: Pattern, place: Array) -> None:
 
 
 def _append_numeral(text: Array, where: Array, lap: Array) -> None:
-    """Whoever comes in the second lap through all patterns is the second of the name."""
+    """In the second lap through all patterns a name gets the numeral 2, and so on."""
     later, number = where[lap > 0], lap[lap > 0] + 1
     for column in range(NAME_WIDTH - 1, NAME_WIDTH - NUMERAL_WIDTH, -1):
         number, digit = np.divmod(number, 10)

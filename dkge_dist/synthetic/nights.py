@@ -43,7 +43,7 @@ REMOVAL_SHARE = 0.2  # of the deletions go with removed entities; the others cor
 REMOVABLE_DEGREE = 6  # only entities of small degree are removed: the triples of a hub would be the whole night
 RETURN_SHARE = 0.2  # of the removed entities come back
 REPLACED_SHARE = 0.1  # of the deletions are replacements
-REPLACEMENT_DRAWS = 200  # each: in a scene with few people nearly all draws name the one who just lost the credit
+REPLACEMENT_DRAWS = 200  # each: in a scene with few people nearly all draws give the person who just lost the credit
 OPENING_SHARE = 0.6  # of the additions come with new titles
 TRIPLES_PER_OPENING = 5
 NEWCOMERS_PER_OPENING = 0.6
@@ -76,7 +76,7 @@ def draw_deletions(rng: np.random.Generator, world: World, state: Array, count: 
     leaving = _touching(state, removed, entities)
     corrections = count - int(np.count_nonzero(leaving))
     safe, others = _draw_corrections(rng, state[~leaving], corrections, entities)
-    # Only of the safe ones, because who is replaced stays in the graph.
+    # Only of the safe ones, because a replaced person stays in the graph.
     replaced = np.flatnonzero(_only_credits(state, safe, entities))[: round(count * REPLACED_SHARE)]
     corrected = np.concatenate([safe[replaced], np.delete(safe, replaced), others])[:corrections]
     return Deletions(distinct(state[leaving], corrected), state[_touching(state, returning, entities)], safe[replaced])

@@ -1,7 +1,7 @@
 """The reader for whatever a user gives as a source: a path, a pattern, several of them, or an object in memory.
 
-A format is told by the content of a file and not only by its name. No reader and no kernel is imported before it is
-known: what is no source at all is said before anything is compiled.
+A format is recognised by the content of a file and not only by its name. Readers and kernels are imported only then: a
+source that is refused needs nothing compiled.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ CHUNK_BYTES = 16 << 20
 MAX_LINE_BYTES = 256 << 20
 READ_BYTES = 1 << 18
 START_BYTES = 1 << 16
-"""What is looked at to tell a format or a header."""
+"""What is read to recognise a format or a header."""
 STDIN = Path("-")
 """Not a file of this name, which is `./-`."""
 STDIN_KEPT_BYTES = 64 << 20
@@ -74,7 +74,7 @@ class LineChunk(NamedTuple):
 
 
 class StandardInput(RawIOBase):
-    """A pipe as a file that can be opened again while little of it was read: a format is told by its beginning."""
+    """A pipe as a file that can be opened again while little of it was read, because a format is recognised first."""
 
     def __init__(self, kept: list[bytearray], descriptor: int = 0) -> None:
         if not kept:
@@ -82,7 +82,7 @@ class StandardInput(RawIOBase):
         self._kept, self._descriptor, self._position = kept, descriptor, 0
 
     def readable(self) -> bool:
-        """Yes."""
+        """True."""
         return True
 
     def seekable(self) -> bool:
@@ -229,7 +229,7 @@ def whole_lines(start: bytes) -> bytes:
 def first_rows(path: Path) -> tuple[bytes, int]:
     """The whole lines at the beginning of `path` from the first that is not empty on, and the number of that one.
 
-    No lines if the first is very long, or the file is damaged: reading all of it tells where.
+    No lines if the first is very long, or the file is damaged: reading all of it reports where.
     """
     try:
         start = read_start(path)

@@ -7,7 +7,7 @@ xsd:string), and blank nodes keep the names of the file. The graph of a quad is 
 *Lines*: the grammar of N-Triples decides what is an error. IRIs and language tags that keep to it but not to their own
 standards (a stray `%`, two `#`, no scheme, `@zh-classical`) are frequent in published dumps: they are kept and counted.
 
-*Documents* are read in a stream but as one: after an error nobody knows where the next statement begins, so it ends
+*Documents* are read in a stream but as one: after an error it is not known where the next statement begins, so it ends
 reading, whatever number of bad lines is allowed. Blank nodes that have no name in the file are numbered in the order of
 the file (the parser would give them random names, and every ingest of a file would be another graph).
 

@@ -99,7 +99,8 @@ def _label(value: Any, role: str) -> str:
         if not value:
             raise RowError(f"empty {role}")
         try:
-            value.encode("utf-8")
+            if not value.isascii():
+                value.encode("utf-8")
         except UnicodeEncodeError:
             raise RowError(f"the {role} holds half a character (a lone surrogate)") from None
         # numpy has strings of its own
@@ -248,7 +249,7 @@ def _edges(graph: Any, relation: str) -> Iterator[tuple[Any, Any, Any]]:
     """Edges of a networkx graph. An undirected one goes from the smaller label: not from whichever was named first."""
     keyed = graph.edges(keys=True, data=True) if graph.is_multigraph() else graph.edges(data=True)
     for head, tail, *key, attributes in keyed:
-        # Keys that nobody gave are numbers.
+        # networkx numbers keys that were not given.
         given = {**attributes, **({"key": key[0]} if key and isinstance(key[0], str) else {})}
         named = next((given[name] for name in EDGE_KEYS if name in given), relation)
         if not graph.is_directed() and str(tail) < str(head):
