@@ -14,8 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dkge_dist.graph.diff import Change
-from dkge_dist.graph.relation_paths import PathCounts
-from dkge_dist.graph.topology import Topology
+from dkge_dist.graph.topology import PathCounts, Topology
 from dkge_dist.kernels.evidence.counts import count_joint, joined_twice
 from dkge_dist.kernels.evidence.paths import path_codes
 from dkge_dist.kernels.jit import threads

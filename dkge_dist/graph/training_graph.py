@@ -15,9 +15,8 @@ from typing import Literal
 import numpy as np
 
 from dkge_dist.graph.diff import Diff
-from dkge_dist.graph.relation_paths import PathCounts
 from dkge_dist.graph.snapshot import Snapshot
-from dkge_dist.graph.topology import Toggles, Topology
+from dkge_dist.graph.topology import PathCounts, Toggles, Topology
 from dkge_dist.kernels.contexts import Sampling, build_contexts, contexts_differ
 from dkge_dist.kernels.csr import Adjacency
 from dkge_dist.kernels.sets import distinct

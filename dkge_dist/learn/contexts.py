@@ -11,8 +11,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from dkge_dist.graph.relation_paths import PathCounts
-from dkge_dist.graph.topology import Topology
+from dkge_dist.graph.topology import PathCounts, Topology
 from dkge_dist.kernels.adjacency import padded_blocks, ragged
 from dkge_dist.kernels.batches import RowNumbering
 from dkge_dist.kernels.contexts import (

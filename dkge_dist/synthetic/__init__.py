@@ -4,7 +4,7 @@
     for night in graph.nights(): ...           # night.added, night.deleted, graph.triples
     write_synth(PRESETS["imdb-13"], Path("movies"))
 
-`world` has the hidden traits, `casting` draws triples from them, `nights` draws changes, `names` makes readable names;
+`world` has the hidden traits, `casting` draws triples and changes from them, `names` makes readable names;
 `evolving` says what to make, puts these together and writes files.
 """
 

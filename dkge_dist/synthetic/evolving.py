@@ -16,9 +16,8 @@ import numpy as np
 
 from dkge_dist.graph.labels import Labels
 from dkge_dist.kernels.sets import distinct
-from dkge_dist.synthetic.casting import draw_base, unpack
+from dkge_dist.synthetic.casting import degrees, draw_additions, draw_base, draw_deletions, unpack
 from dkge_dist.synthetic.names import name_bytes
-from dkge_dist.synthetic.nights import degrees, draw_additions, draw_deletions
 from dkge_dist.synthetic.world import PERSON, RELATIONS, build_world
 from dkge_dist.types import OFFSET, Array, Triples, UsageError
 

@@ -14,8 +14,7 @@ from dkge_dist.evidence.scores import MEMORISATION_DAMPING as DAMPING
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.evidence.walks import GraphEvidence, WalkLimits
 from dkge_dist.evidence.weights import NOWHERE, EvidenceWeights
-from dkge_dist.graph.relation_paths import PathCounts
-from dkge_dist.graph.topology import Topology
+from dkge_dist.graph.topology import PathCounts, Topology
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.settings import EvidenceSettings
 from dkge_dist.types import ROW, Array

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 
 from dkge_dist.evidence.counts import PathShares, RelationCounts
 from dkge_dist.graph.diff import Change
-from dkge_dist.graph.relation_paths import PathCounts
-from dkge_dist.graph.topology import Topology
+from dkge_dist.graph.topology import PathCounts, Topology
 from dkge_dist.kernels.evidence.counts import joint_code
 from dkge_dist.kernels.evidence.paths import path_codes
 from dkge_dist.kernels.triples import canonical

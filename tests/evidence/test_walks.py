@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dkge_dist.evidence.counts import PathShares
 from dkge_dist.evidence.walks import KINDS, GraphEvidence, WalkLimits
 from dkge_dist.graph.diff import Change
-from dkge_dist.graph.relation_paths import PathCounts
+from dkge_dist.graph.topology import PathCounts
 from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.kernels.evidence.walks import COLUMNS, COMPANY, LINK, PATH, SHARE, SIMILAR

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dkge_dist.graph.diff import Change
-from dkge_dist.graph.relation_paths import PathCounts, touched_pairs
-from dkge_dist.graph.topology import Topology
+from dkge_dist.graph.topology import PathCounts, Topology, touched_pairs
 from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.types import DkgeError

@@ -7,8 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from dkge_dist.graph.relation_paths import PathCounts
-from dkge_dist.graph.topology import Topology
+from dkge_dist.graph.topology import PathCounts, Topology
 from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.batches import bernoulli_head_chance
 from dkge_dist.kernels.contexts import Sampling

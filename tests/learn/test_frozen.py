@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dkge_dist.graph.diff import Change
-from dkge_dist.graph.relation_paths import PathCounts
-from dkge_dist.graph.topology import Topology
+from dkge_dist.graph.topology import PathCounts, Topology
 from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.kernels.triples import canonical
 from dkge_dist.learn.contexts import EntityContexts, HiddenPairs, RelationContexts

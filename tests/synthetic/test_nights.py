@@ -15,16 +15,17 @@ from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.sets import among, distinct
 from dkge_dist.measure.fidelity import Replaced, night_triples
 from dkge_dist.synthetic import PERSON, RELATIONS, EvolvingGraph, Night, SynthSpec
-from dkge_dist.synthetic.casting import draw_base, unpack
-from dkge_dist.synthetic.evolving import ABSENCE
-from dkge_dist.synthetic.nights import (
+from dkge_dist.synthetic.casting import (
     REMOVABLE_DEGREE,
     REPLACED_SHARE,
     RETURN_SHARE,
     degrees,
     draw_additions,
+    draw_base,
     draw_deletions,
+    unpack,
 )
+from dkge_dist.synthetic.evolving import ABSENCE
 from dkge_dist.synthetic.world import KNOWN_FOR, World, build_world
 from dkge_dist.types import Array, Triples
 from tests.synthetic.movies import DEMO, MEDIUM

@@ -7,8 +7,7 @@ import pytest
 
 from dkge_dist.evidence.counts import PathShares
 from dkge_dist.evidence.walks import WalkLimits
-from dkge_dist.graph.relation_paths import PathCounts
-from dkge_dist.graph.topology import Topology
+from dkge_dist.graph.topology import PathCounts, Topology
 from dkge_dist.kernels.evidence.paths import PATH_PRIOR, path_codes
 from dkge_dist.kernels.evidence.walks import PATH
 from dkge_dist.kernels.triples import canonical
