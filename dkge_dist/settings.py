@@ -102,6 +102,19 @@ class EvidenceSettings(Section):
     """The same distance holds this share of the train triples at most, however far away new triples lie."""
 
 
+class CalibrationSettings(Section):
+    """How scores become probabilities."""
+
+    triples: Annotated[int, EXPERT, Field(ge=1, le=10_000_000)] = 3000
+    """Validation triples that the curves are fitted on at most: they have few parameters."""
+    common_prior: Annotated[float, EXPERT, Field(ge=0, le=1e6)] = 0.1
+    """Penalty of the square of the slope (its logarithm) and the offset of all relations."""
+    slope_prior: Annotated[float, EXPERT, Field(ge=0, le=1e6)] = 4.0
+    """Penalty of the square of what the slope (its logarithm) of a relation differs from that of all by."""
+    offset_prior: Annotated[float, EXPERT, Field(ge=0, le=1e6)] = 0.5
+    """Penalty of the square of what the offset of a relation differs from that of all by."""
+
+
 BATCHES_AN_EPOCH = 50
 """That a large batch leaves at least."""
 
@@ -350,6 +363,7 @@ class Settings(Section):
     evidence: EvidenceSettings = EvidenceSettings()
     train: TrainSettings = TrainSettings()
     online: OnlineSettings = OnlineSettings()
+    calibration: CalibrationSettings = CalibrationSettings()
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 7
     """Of everything random, and of the sampled contexts."""
     threads: Annotated[int, Field(ge=0), AfterValidator(_possible_threads)] = 0

@@ -19,6 +19,7 @@ from dkge_dist.evidence.fitting import validation_half
 from dkge_dist.evidence.scores import Evidence
 from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.triples import canonical, contains
+from dkge_dist.settings import CalibrationSettings
 from dkge_dist.store.manifest import ModelEntry
 from dkge_dist.store.models import load_arrays
 from dkge_dist.store.store import Store
@@ -26,12 +27,7 @@ from dkge_dist.types import ROW, Array, DkgeError, Triples
 
 DRAWS = 10
 """Of another end, until the triple is none that is known."""
-SLOPE_PRIOR, OFFSET_PRIOR = 4.0, 0.5
-"""Penalties of what the slope (its logarithm) and the offset of a relation differ by from those of all."""
-COMMON_PRIOR = 0.1
 ITERATIONS = 300
-FITTED_ON = 3000
-"""Validation triples that it is fitted on at most: it has few parameters."""
 CALIBRATION_STREAM = 15
 """Of random numbers, apart from the other streams of a seed."""
 
@@ -110,7 +106,12 @@ def corrupt(triples: Triples, train: Triples, known: Triples, rng: np.random.Gen
 
 
 def fit_calibration(
-    relation: Array, scores: Array, corrupted_relation: Array, corrupted_scores: Array, relations: int
+    relation: Array,
+    scores: Array,
+    corrupted_relation: Array,
+    corrupted_scores: Array,
+    relations: int,
+    settings: CalibrationSettings,
 ) -> Calibration | None:
     """The curves of the greatest penalised likelihood; None where there is nothing to compare.
 
@@ -132,7 +133,7 @@ def fit_calibration(
     target = np.full(every.shape[0], 1 / (relation.shape[0] + 2))
     target[: relation.shape[0]] = 1 - target[0]
     groups, group = np.unique(every, return_inverse=True)
-    common, differs = _fit((score - centre) / unit, target, weight, group, groups.shape[0])
+    common, differs = _fit((score - centre) / unit, target, weight, group, groups.shape[0], settings)
     slope, offset = np.exp(common[0] + differs[:, 0]), common[1] + differs[:, 1]
     whole = np.array([np.exp(common[0]) / unit, common[1] - np.exp(common[0]) * centre / unit])
     curves = np.tile(whole, (relations, 1))
@@ -140,11 +141,13 @@ def fit_calibration(
     return Calibration(curves, whole, int(relation.shape[0]), int(corrupted_relation.shape[0]))
 
 
-def _fit(score: Array, target: Array, weight: Array, group: Array, groups: int) -> tuple[Array, Array]:
+def _fit(
+    score: Array, target: Array, weight: Array, group: Array, groups: int, settings: CalibrationSettings
+) -> tuple[Array, Array]:
     """(logarithm of the slope, offset) common to all groups, and what those of every group differ by."""
     from scipy.optimize import minimize
 
-    prior = np.array([SLOPE_PRIOR, OFFSET_PRIOR])
+    prior, common_prior = np.array([settings.slope_prior, settings.offset_prior]), settings.common_prior
 
     def objective(parameters: Array) -> tuple[float, Array]:
         common, differs = parameters[:2], parameters[2:].reshape(groups, 2)
@@ -153,8 +156,8 @@ def _fit(score: Array, target: Array, weight: Array, group: Array, groups: int) 
         loss = weight @ (np.logaddexp(0, logit) - target * logit)
         error = weight * (1 / (1 + np.exp(-np.clip(logit, -500, 500))) - target)
         by_group = np.stack([np.bincount(group, error * slope * score, groups), np.bincount(group, error, groups)], 1)
-        penalty = 0.5 * (COMMON_PRIOR * common @ common + (prior * differs**2).sum())
-        slopes = np.concatenate([by_group.sum(0) + COMMON_PRIOR * common, (by_group + prior * differs).ravel()])
+        penalty = 0.5 * (common_prior * common @ common + (prior * differs**2).sum())
+        slopes = np.concatenate([by_group.sum(0) + common_prior * common, (by_group + prior * differs).ravel()])
         return float(loss + penalty), slopes
 
     found = minimize(
@@ -171,7 +174,11 @@ def expected_error(probability: Array, is_true: Array, bins: int = 10) -> float:
 
 
 def measure_calibration(
-    graph: TrainingGraph, embedding: JointEmbedding, evidence: Evidence | None, seed: int
+    graph: TrainingGraph,
+    embedding: JointEmbedding,
+    evidence: Evidence | None,
+    seed: int,
+    settings: CalibrationSettings,
 ) -> dict[str, Array]:
     """Fitted on validation triples (those that θ is not fitted on) against corrupted ones, with and without evidence.
 
@@ -181,8 +188,8 @@ def measure_calibration(
     if not triples.count:
         return {}
     rng = np.random.default_rng([seed, CALIBRATION_STREAM])
-    if triples.count > FITTED_ON:
-        triples = triples.take(np.sort(rng.choice(triples.count, FITTED_ON, replace=False)))
+    if triples.count > settings.triples:
+        triples = triples.take(np.sort(rng.choice(triples.count, settings.triples, replace=False)))
     known = canonical(Triples.concat([graph.train, graph.valid]))
     corrupted, _ = corrupt(triples, graph.train, known, rng)
     arrays: dict[str, Array] = {}
@@ -190,7 +197,9 @@ def measure_calibration(
         if name == WAYS[1] and by is None:
             continue
         scores = (score_triples(embedding, some, by) for some in (triples, corrupted))
-        fitted = fit_calibration(triples.relation, next(scores), corrupted.relation, next(scores), graph.relation_rows)
+        fitted = fit_calibration(
+            triples.relation, next(scores), corrupted.relation, next(scores), graph.relation_rows, settings
+        )
         arrays |= fitted.to_arrays(name) if fitted is not None else {}
     return arrays
 

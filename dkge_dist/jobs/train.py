@@ -147,7 +147,7 @@ def trained(
             evidence, embedding = None, joint_embedding(run.tables, request.snapshot)
             if fitting is not None:
                 evidence = fitting.fitted(embedding.distances)
-            calibration = measure_calibration(graph, embedding, evidence, settings.seed)
+            calibration = measure_calibration(graph, embedding, evidence, settings.seed, settings.calibration)
             valid, ranked = measure_validation(graph, run.tables, settings, evidence)
             fidelity = _fidelity(request, graph, run.tables, evidence)
             comparison = compare(request.incumbent, ranked, fidelity) if request.incumbent is not None else None

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from dkge_dist.ask.calibration import Calibration, corrupt, expected_error, fit_calibration
 from dkge_dist.kernels.triples import canonical
+from dkge_dist.settings import CalibrationSettings
 from dkge_dist.types import Array, DkgeError, Triples
 from tests.strategies import to_list, to_triples
 
@@ -26,7 +27,9 @@ def drawn(count: int, seed: int) -> tuple[Array, Array, Array]:
 
 
 def fitted(relation: Array, score: Array, true: Array, relations: int = 4) -> Calibration:
-    found = fit_calibration(relation[true], score[true], relation[~true], score[~true], relations)
+    found = fit_calibration(
+        relation[true], score[true], relation[~true], score[~true], relations, CalibrationSettings()
+    )
     assert found is not None
     return found
 
@@ -66,7 +69,7 @@ def test_curves_rise_and_are_finite_whatever_the_scores(true: int, wrong: int, s
     rng = np.random.default_rng(seed)
     scores, others = rng.normal(50 if separated else -1, 1, true), rng.normal(0, 1, wrong)
     relation, corrupted = rng.integers(0, 3, true), rng.integers(0, 3, wrong)
-    found = fit_calibration(relation, scores, corrupted, others, 3)
+    found = fit_calibration(relation, scores, corrupted, others, 3, CalibrationSettings())
     if found is None:
         assert not np.isin(relation, corrupted).any()
         return
@@ -76,14 +79,14 @@ def test_curves_rise_and_are_finite_whatever_the_scores(true: int, wrong: int, s
         chance = found.probability(np.full(50, number), ladder)
         assert np.isfinite(chance).all() and (np.diff(chance) >= 0).all()
         assert np.isfinite(found.threshold(np.array([number]))).all()
-    again = fit_calibration(relation, scores, corrupted, others, 3)
+    again = fit_calibration(relation, scores, corrupted, others, 3, CalibrationSettings())
     assert again is not None and np.array_equal(again.relation_R2, found.relation_R2)
 
 
 def test_nothing_to_compare() -> None:
     none = np.empty(0, int), np.empty(0)
-    assert fit_calibration(*none, *none, 3) is None
-    assert fit_calibration(np.array([1]), np.zeros(1), *none, 3) is None
+    assert fit_calibration(*none, *none, 3, CalibrationSettings()) is None
+    assert fit_calibration(np.array([1]), np.zeros(1), *none, 3, CalibrationSettings()) is None
 
 
 @settings(max_examples=40)
