@@ -521,3 +521,47 @@ class VersionRecord(Record):
     name: str | None = None
     parent: int | None = None
     seconds: float
+
+
+class ProblemRecord(Record):
+    """One thing that is wrong with a store, and the version that it was found in."""
+
+    version: int
+    problem: str
+
+
+class CheckRecord(Record):
+    """What `dkge check` looked at and found."""
+
+    ok: bool
+    versions: int
+    parts: int
+    bytes: int
+    problems: list[ProblemRecord]
+    seconds: float
+
+
+class RollbackRecord(Record):
+    """What is current after `dkge rollback`: the state of version `to`."""
+
+    version: int
+    to: int
+    snapshot: str
+    model: int | None
+
+
+class GcRecord(Record):
+    """What `dkge gc` cleared, or would clear; `version` is the one that says so, None where nothing was cleared."""
+
+    version: int | None
+    cleared_versions: list[int]
+    parts: int
+    bytes: int
+    folders: int
+    dry_run: bool
+
+
+class AliasRecord(Record):
+    """All aliases, with the versions that they pin."""
+
+    aliases: dict[str, int]

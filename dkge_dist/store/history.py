@@ -10,11 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
+from dkge_dist.records import VersionRecord
 from dkge_dist.store.manifest import (
     ClearManifest,
     Manifest,
     ModelManifest,
+    NamesManifest,
     RollbackManifest,
     SnapshotManifest,
     indexes_of,
@@ -111,6 +114,32 @@ def _pinned(store: Store, name: str, version: str) -> int:
         if head.current.is_cleared(needed):
             raise StoreError(f"{store}: version {needed} was cleared away by `dkge gc`")
     return number
+
+
+def describe_version(store: Store, manifest: Manifest) -> VersionRecord:
+    """What a version is, its parent, what it changed."""
+    more: dict[str, Any] = {"name": _snapshot_name(store, manifest.current.snapshot)}
+    if isinstance(manifest, ModelManifest):
+        model = manifest.model
+        more = {"name": _snapshot_name(store, model.snapshot), "parent": model.parent or model.snapshot}
+        more = {**model.record, **more, "metrics": model.record.valid}
+    elif isinstance(manifest, SnapshotManifest):
+        entry = manifest.snapshot
+        stored = "full" if entry.base is not None else "change"
+        sizes = entry.model_dump(include={"format", "entities", "relations", "train", "valid", "test"})
+        more = {"name": entry.name, "parent": entry.parent, **sizes, **entry.diff}
+        more |= {"counts": entry.counts, "stored": stored}
+    elif isinstance(manifest, RollbackManifest):
+        more["parent"] = manifest.to
+    elif isinstance(manifest, NamesManifest):
+        more["named"] = manifest.named
+    more |= {"version": manifest.version, "kind": manifest.kind, "created": manifest.created}
+    return VersionRecord(**{**more, "seconds": manifest.seconds})
+
+
+def _snapshot_name(store: Store, version: int) -> str | None:
+    manifest = store.manifest(version)
+    return manifest.snapshot.name if isinstance(manifest, SnapshotManifest) else None
 
 
 @dataclass(frozen=True)

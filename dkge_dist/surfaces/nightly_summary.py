@@ -13,12 +13,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from dkge_dist.jobs.maintenance import describe_version
 from dkge_dist.measure.drift import reasons_to_train
 from dkge_dist.records import ChangedAnswers, VersionRecord
 from dkge_dist.runtime import Runtime
 from dkge_dist.settings import RetrainPolicy
-from dkge_dist.store.history import clear, updated_from
+from dkge_dist.store.history import clear, describe_version, updated_from
 from dkge_dist.store.manifest import (
     Manifest,
     ModelManifest,

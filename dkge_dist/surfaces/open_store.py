@@ -7,8 +7,8 @@ from types import TracebackType
 
 from dkge_dist.ask.model import Asked, Model, newer_snapshot, open_model
 from dkge_dist.ask.results import Log
-from dkge_dist.jobs.maintenance import log
 from dkge_dist.runtime import LocalRuntime
+from dkge_dist.store.history import describe_version
 from dkge_dist.store.store import Store
 from dkge_dist.surfaces.nightly_summary import NIGHTS, nightly_summary
 from dkge_dist.surfaces.pages.figures import NightlySummary
@@ -28,7 +28,8 @@ class OpenStore(Asked):
 
     def log(self) -> Log:
         """Every version of the store, those published since it was opened too."""
-        return log(self._store)
+        store = self._store
+        return Log(versions=[describe_version(store, store.manifest(number)) for number in store.versions()])
 
     def report(self, nights: int = NIGHTS, answers: bool = True) -> NightlySummary:
         """The figures of the page about the newest nights: `dkge_dist.report` writes it."""

@@ -39,6 +39,11 @@ def shown(progress: ProgressOption, title: str) -> Iterator[ProgressCallback | N
             yield callback
 
 
+def counted(progress: ProgressCallback | None, text: str) -> Callable[[int, int], None]:
+    """The same, of how many are done and of how many."""
+    return lambda done, total: progress(done / total if total else 0.0, text) if progress is not None else None
+
+
 class CallbackMonitor(Monitor):
     """A monitor that passes on what a caller wants to know."""
 

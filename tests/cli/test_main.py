@@ -246,7 +246,7 @@ main()
 
 
 @pytest.mark.parametrize(
-    "module", ["typer", "dkge_dist.surfaces.requests.fields", "numpy", "dkge_dist.jobs.maintenance", "pyarrow"]
+    "module", ["typer", "dkge_dist.surfaces.requests.fields", "numpy", "dkge_dist.store.history", "pyarrow"]
 )
 def test_an_interrupt_during_the_start_is_a_message(module: str) -> None:
     for handler, message in (("default_int_handler", "dkge: interrupted\n"), ("SIG_IGN", "dkge: nowhere: no store")):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import dkge_dist
-from dkge_dist.jobs.maintenance import check, gc, log, rollback
+from dkge_dist import check, log, rollback
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
 from dkge_dist.surfaces import api
@@ -27,7 +27,7 @@ def nights(store: Path, tmp_path: Path) -> Path:
 
 
 def test_a_log_tells_what_every_version_is(nights: Path) -> None:
-    lines = log(Store.open(nights))["versions"]
+    lines = log(nights)["versions"]
     assert [(line["version"], line["kind"], line["name"], line["parent"]) for line in lines] == [
         (1, "snapshot", "base", None),
         (2, "model", "base", 1),
@@ -44,13 +44,13 @@ def test_a_log_tells_what_every_version_is(nights: Path) -> None:
 
 def test_a_log_tells_where_a_rollback_went(nights: Path) -> None:
     dkge_dist.rollback(nights, 2)
-    line = log(Store.open(nights))["versions"][-1]
+    line = log(nights)["versions"][-1]
     assert (line["version"], line["kind"], line["name"], line["parent"]) == (5, "rollback", "base", 2)
 
 
 def test_a_sound_store(nights: Path) -> None:
     heard: list[float] = []
-    report = check(Store.open(nights), lambda share, message: heard.append(share))
+    report = check(nights, progress=lambda share, message: heard.append(share))
     assert (report["ok"], report["problems"], report["versions"]) == (True, [], 4)
     assert report["parts"] > 10
     assert report["bytes"] > 0
@@ -65,17 +65,17 @@ def test_a_damaged_part_is_named_with_its_version(nights: Path) -> None:
     data[-1] ^= 1
     part.chmod(0o644)
     part.write_bytes(data)
-    report = check(Store.open(nights), None)
+    report = check(nights)
     assert not report["ok"]
     assert [problem["version"] for problem in report["problems"]] == [4]
     assert part.name in report["problems"][0]["problem"]
 
 
 def test_a_rollback_is_a_version_and_can_be_rolled_back(nights: Path) -> None:
-    report = rollback(Store.open(nights), 2)
+    report = rollback(nights, 2)
     assert report == {"version": 5, "to": 2, "snapshot": "base", "model": 2}
     assert dkge_dist.answer(nights, "e1", "r1")["snapshot"] == "base"
-    assert rollback(Store.open(nights), 4)["model"] == 4
+    assert rollback(nights, 4)["model"] == 4
     assert (head(nights).current.snapshot, head(nights).current.model) == (3, 4)
 
 
@@ -83,12 +83,12 @@ def test_old_versions_are_cleared_and_what_is_needed_stays(nights: Path, tmp_pat
     ingest_night(tmp_path / "n2.changes", nights, ["e2\tr0\tlast"], [])
     dkge_dist.train(nights, settings=["model.dim=4", "train.max_epochs=1", "threads=1"])
     answers = dkge_dist.answer(nights, "e1", "r1")["answers"]
-    dry = gc(Store.open(nights), 1, True, 0.0)
+    dry = dkge_dist.gc(nights, keep=1, dry_run=True, grace_hours=0)
     assert dry["dry_run"]
     before = listing(nights)
     assert 2 in dry["cleared_versions"]
     assert listing(nights) == before
-    done = gc(Store.open(nights), 1, False, 0.0)
+    done = dkge_dist.gc(nights, keep=1, grace_hours=0)
     assert done["cleared_versions"] == dry["cleared_versions"]
     assert (done["parts"], done["bytes"]) == (dry["parts"], dry["bytes"])
     assert dkge_dist.answer(nights, "e1", "r1")["answers"] == answers

@@ -18,7 +18,7 @@ from dkge_dist.ask.scores import ScoreOptions, score, score_triples
 from dkge_dist.ask.similar import similar
 from dkge_dist.graph.dictionary import Dictionary, Named
 from dkge_dist.graph.labels import Labels
-from dkge_dist.jobs.maintenance import describe_version
+from dkge_dist.store.history import describe_version
 from dkge_dist.store.storage import StoreError
 from dkge_dist.surfaces.http import schemas
 from dkge_dist.surfaces.http.versions import Served, Versions

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import KW_ONLY, MISSING, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from dkge_dist.surfaces.requests.fields import OnStore, Option, Quietly, Request, VersionName, argument, version_name
-from dkge_dist.types import PathLike, Report, UsageError
+from dkge_dist.types import PathLike, UsageError, seconds_since
 
 if TYPE_CHECKING:
     from dkge_dist.ask.results import Log
+    from dkge_dist.records import AliasRecord, CheckRecord, GcRecord, RollbackRecord
     from dkge_dist.surfaces.pages.figures import NightlySummary
 
 
@@ -21,9 +23,11 @@ class VersionLog(OnStore, Request["Log"]):
 
     def run(self) -> Log:
         """Every version: what it is, its parent, what it changed."""
-        from dkge_dist.jobs import maintenance as job
+        from dkge_dist.ask.results import Log
+        from dkge_dist.store.history import describe_version
 
-        return job.log(self.open_store())
+        store = self.open_store()
+        return Log(versions=[describe_version(store, store.manifest(number)) for number in store.versions()])
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ class NightReport(OnStore, Request["NightlySummary"]):
 
 
 @dataclass(frozen=True)
-class Check(OnStore, Request[Report]):
+class Check(OnStore, Request["CheckRecord"]):
     """Verify every checksum of STORE and that its parts fit together.
 
     `problems` names what is broken.
@@ -64,30 +68,45 @@ class Check(OnStore, Request[Report]):
     _: KW_ONLY
     progress: Quietly = None
 
-    def run(self) -> Report:
+    def run(self) -> CheckRecord:
         """Read all of it."""
-        from dkge_dist.jobs import maintenance as job
-        from dkge_dist.surfaces.progress import shown
+        from dkge_dist.records import CheckRecord, ProblemRecord
+        from dkge_dist.store.check import check
+        from dkge_dist.surfaces.progress import counted, shown
 
+        began = time.monotonic()
         with shown(self.progress, "check") as callback:
-            return job.check(self.open_store(), callback)
+            found = check(self.open_store(), counted(callback, "checking versions"))
+        return CheckRecord(
+            ok=not found.problems,
+            versions=found.versions,
+            parts=found.parts,
+            bytes=found.bytes,
+            problems=[ProblemRecord(version=some.version, problem=some.message) for some in found.problems],
+            seconds=seconds_since(began),
+        )
 
 
 @dataclass(frozen=True)
-class Rollback(OnStore, Request[Report]):
+class Rollback(OnStore, Request["RollbackRecord"]):
     """Make what was current at version V current again. Nothing is lost; a rollback can be rolled back."""
 
     version: Annotated[int | str, argument("V", "Version number, or a date (UTC), as in `dkge log`.")]
 
-    def run(self) -> Report:
+    def run(self) -> RollbackRecord:
         """Publish the state of that version once more."""
-        from dkge_dist.jobs import maintenance as job
+        from dkge_dist.records import RollbackRecord
+        from dkge_dist.store.history import rollback
 
-        return job.rollback(self.open_store(), self.version)
+        store, to = self.open_store(), self.version
+        manifest = rollback(store, to if isinstance(to, int) else store.find_version(to))
+        snapshot = store.snapshot_manifest(manifest.current.snapshot).snapshot.name
+        model = manifest.current.model
+        return RollbackRecord(version=manifest.version, to=manifest.to, snapshot=snapshot, model=model)
 
 
 @dataclass(frozen=True)
-class Alias(OnStore, Request[Report]):
+class Alias(OnStore, Request["AliasRecord"]):
     """Name a version; the name may be used wherever a version may, and gc keeps what it pins."""
 
     name: Annotated[str | None, argument("NAME", "Such as production; none: list them.")] = None
@@ -95,18 +114,24 @@ class Alias(OnStore, Request[Report]):
     _: KW_ONLY
     remove: Annotated[bool, Option("Remove the alias; its version stays.")] = False
 
-    def run(self) -> Report:
+    def run(self) -> AliasRecord:
         """All aliases afterwards."""
-        from dkge_dist.jobs import maintenance as job
+        from dkge_dist.records import AliasRecord
+        from dkge_dist.store.history import set_alias
 
         is_change = self.remove or self.version is not None
         if (self.name is None and is_change) or (self.name is not None and self.remove == (self.version is not None)):
             raise UsageError("name an alias and its version, an alias to remove, or neither to list them")
-        return job.alias(self.open_store(), self.name, version_name(self.version), self.remove)
+        store, version = self.open_store(), version_name(self.version)
+        if self.name is not None and self.remove:
+            store.remove_alias(self.name)
+        elif self.name is not None and version is not None:
+            set_alias(store, self.name, version)
+        return AliasRecord(aliases=store.aliases())
 
 
 @dataclass(frozen=True)
-class Collect(OnStore, Request[Report]):
+class Collect(OnStore, Request["GcRecord"]):
     """Clear away old versions, and whatever killed writers left behind."""
 
     _: KW_ONLY
@@ -115,12 +140,16 @@ class Collect(OnStore, Request[Report]):
     grace_hours: Annotated[float, Option("Leave younger files alone: a writer may be at work.", at_least=0)] = 24.0
     progress: Quietly = None
 
-    def run(self) -> Report:
+    def run(self) -> GcRecord:
         """Clear them."""
-        from dkge_dist.jobs import maintenance as job
-        from dkge_dist.surfaces.progress import shown
+        from dkge_dist.records import GcRecord
+        from dkge_dist.store.history import clear
+        from dkge_dist.surfaces.progress import counted, shown
 
         if self.keep < 1:
             raise UsageError(f"--keep {self.keep}: at least one version is kept")
         with shown(self.progress, "gc") as callback:
-            return job.gc(self.open_store(), self.keep, self.dry_run, self.grace_hours, callback)
+            grace_seconds, on_file = 3600 * self.grace_hours, counted(callback, "removing files")
+            done = clear(self.open_store(), self.keep, grace_seconds, self.dry_run, on_file)
+        sizes = {"parts": done.parts, "bytes": done.bytes, "folders": done.folders}
+        return GcRecord(version=done.version, cleared_versions=done.versions, **sizes, dry_run=self.dry_run)
