@@ -5,14 +5,13 @@ An object is *alive* if it is in a triple of any split. Only such objects are ca
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from dkge_dist.graph.diff import Diff
-from dkge_dist.kernels.triples import apply_change, beginning, contains, touching
+from dkge_dist.kernels.triples import apply_change, contains
 from dkge_dist.types import ROW, Array, Split, Triples
 
 
@@ -98,20 +97,6 @@ class Snapshot:
             change = self.diff.splits[split]
             self._triples[split] = apply_change(self.base.splits[split], change.added, change.deleted)
         return self._triples[split]
-
-    def beginning(self, split: Split, rows: Array) -> Triples:
-        """The triples of one split whose head is among ascending `rows`, canonical. Costs follow their number."""
-        return self._some(split, lambda triples: triples.take(beginning(triples, rows)))
-
-    def touching(self, split: Split, rows: Array) -> Triples:
-        """The triples of one split with an end among ascending `rows`, canonical: a pass over the tails of the base."""
-        return self._some(split, lambda triples: touching(triples, rows, self.entity_rows))
-
-    def _some(self, split: Split, choose: Callable[[Triples], Triples]) -> Triples:
-        """Those triples of one split that `choose` takes by their ends, without joining the base and its change."""
-        change = self.diff.splits[split]
-        sides = (self.base.splits[split], change.added, change.deleted)
-        return apply_change(*(choose(side) for side in sides))
 
     def entity_degrees(self, rows: Array) -> Degrees:
         """Degrees of some entities, at a cost that follows their number and the diff."""

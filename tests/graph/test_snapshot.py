@@ -55,18 +55,6 @@ def test_contains_equals_set_membership(states: list[State], queries: list[Tripl
 
 
 @examples
-@given(states, st.sets(st.integers(0, ENTITIES - 1)))
-def test_triples_of_rows_equal_those_chosen_one_by_one(states: list[State], rows: set[int]) -> None:
-    """In canonical order, though the base and its change are never joined."""
-    snapshot, asked = evolved(states), np.array(sorted(rows), np.int32)
-    for split in Split:
-        every = to_list(made(states[-1][split]))
-        assert to_list(snapshot.beginning(split, asked)) == [triple for triple in every if triple[0] in rows]
-        assert to_list(snapshot.touching(split, asked)) == [triple for triple in every if {triple[0], triple[2]} & rows]
-        assert split not in snapshot._triples
-
-
-@examples
 @given(states, st.permutations(range(ENTITIES)), st.permutations(range(RELATIONS)))
 def test_degrees_of_rows_in_any_order(states: list[State], rows: list[int], kinds: list[int]) -> None:
     snapshot = evolved(states)
