@@ -10,8 +10,13 @@ is null. A record is also a read-only mapping by its JSON names: in Python `repo
 
 from __future__ import annotations
 
+import ast
+import inspect
 import math
 from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import pairwise
+from textwrap import dedent
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SerializeAsAny, model_serializer
@@ -73,12 +78,26 @@ def weighted(estimates: list[Estimate], weights: list[int]) -> Estimate:
     return Estimate(mean, error, sum(group.triples for group in estimates))
 
 
+@cache
+def _docstrings(kind: type) -> dict[str, str]:
+    """What fields mean, by their names. Read from the source when it is asked for: all commands import this module."""
+    try:
+        (body,) = ast.parse(dedent(inspect.getsource(kind))).body
+    except OSError:
+        return {}
+    assert isinstance(body, ast.ClassDef)
+    return {
+        field.target.id: inspect.cleandoc(text.value.value)
+        for field, text in pairwise(body.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+    }
+
+
 class Record(Mapping[str, Any], BaseModel):
     """A frozen value whose fields are its JSON. Types are strict, because records are read back from a store."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, strict=True, validate_by_name=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_by_name=True, defer_build=True)
 
     @classmethod
     def _key(cls, name: str) -> str:
@@ -105,7 +124,8 @@ class Record(Mapping[str, Any], BaseModel):
     @classmethod
     def description_of(cls, key: str) -> str | None:
         """What a field means, by its JSON name; None where its name says it."""
-        return next((field.description for name, field in cls.model_fields.items() if cls._key(name) == key), None)
+        docs = (_docstrings(kind) for kind in cls.__mro__ if issubclass(kind, Record))
+        return next((told for some in docs for name, told in some.items() if cls._key(name) == key), None)
 
     def with_(self, **changes: Any) -> Self:
         """The same record with other values, or with more of them."""
