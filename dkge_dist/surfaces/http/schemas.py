@@ -28,14 +28,26 @@ class Answered(BaseModel):
     snapshot: str
 
 
+class Reply(Answered):
+    """`notice`: a newer snapshot is not learnt yet."""
+
+    notice: str | None = None
+
+
+class EvidenceReply(Reply):
+    """`evidence`: that of the graph counts."""
+
+    evidence: bool
+
+
 class ErrorMessage(BaseModel):
     """Why a request was not answered."""
 
     error: str
 
 
-class SearchHit(BaseModel):
-    """An entity or a relation."""
+class Named(BaseModel):
+    """The label and the display name of an entity or a relation."""
 
     label: str
     name: str | None = None
@@ -44,38 +56,38 @@ class SearchHit(BaseModel):
 class SearchResults(Answered):
     """What begins with a text: exact matches first, then those with most facts."""
 
-    results: list[SearchHit]
+    results: list[Named]
 
 
-class Fact(BaseModel):
+class TripleNames(BaseModel):
+    """Display names of the parts of a triple, where there are some."""
+
+    head_name: str | None = None
+    relation_name: str | None = None
+    tail_name: str | None = None
+
+
+class Fact(TripleNames):
     """A triple of the graph, with display names where there are some."""
 
     head: str
     relation: str
     tail: str
-    head_name: str | None = None
-    relation_name: str | None = None
-    tail_name: str | None = None
 
 
-class EntityFacts(Answered):
+class EntityFacts(Answered, Named):
     """An entity and its facts: those that it begins, then those that it ends. `total` counts all of them."""
 
-    label: str
-    name: str | None = None
     facts: list[Fact]
     total: int
 
 
-class Question(BaseModel):
+class Question(TripleNames):
     """The triple that was asked, None for what was asked for."""
 
     head: str | None = None
     relation: str | None = None
     tail: str | None = None
-    head_name: str | None = None
-    relation_name: str | None = None
-    tail_name: str | None = None
 
 
 class Reason(BaseModel):
@@ -87,11 +99,9 @@ class Reason(BaseModel):
     text: str
 
 
-class AnswerItem(BaseModel):
+class AnswerItem(Named):
     """An answer. `known`: the graph says so. `deleted`: it did once. `rank` is its place in this list, from 1."""
 
-    label: str
-    name: str | None = None
     score: float
     known: bool
     rank: int
@@ -110,11 +120,8 @@ class AnswerResult(BaseModel):
     """How many facts are known; the best of them are listed."""
 
 
-class AnswerResponse(Answered, AnswerResult):
-    """The answers to a question. `evidence`: that of the graph counts. `notice`: a newer snapshot is not learnt yet."""
-
-    evidence: bool
-    notice: str | None = None
+class AnswerResponse(EvidenceReply, AnswerResult):
+    """The answers to a question."""
 
 
 class Failed(BaseModel):
@@ -124,24 +131,16 @@ class Failed(BaseModel):
     error: str
 
 
-class AnswerBatch(Answered):
+class AnswerBatch(EvidenceReply):
     """The answers to each question of a batch, in its order."""
 
-    evidence: bool
-    notice: str | None = None
     results: list[AnswerResult | Failed]
     failed: int
 
 
-class ScoreResult(BaseModel):
+class ScoreResult(Fact):
     """How plausible a triple is. `probability` is one half at `threshold`; ranks only where they were asked for."""
 
-    head: str
-    relation: str
-    tail: str
-    head_name: str | None = None
-    relation_name: str | None = None
-    tail_name: str | None = None
     score: float
     known: bool
     probability: float | None = None
@@ -152,59 +151,46 @@ class ScoreResult(BaseModel):
     deleted_in: str | None = None
 
 
-class ScoreResponse(Answered, ScoreResult):
+class ScoreResponse(EvidenceReply, ScoreResult):
     """How plausible a triple is; ranks are those among so many `candidates`."""
 
-    evidence: bool
-    notice: str | None = None
     candidates: int
 
 
-class ScoreBatch(Answered):
+class ScoreBatch(EvidenceReply):
     """How plausible each triple of a batch is, in its order."""
 
-    evidence: bool
-    notice: str | None = None
     candidates: int
     results: list[ScoreResult | Failed]
     failed: int
 
 
-class SimilarItem(BaseModel):
+class SimilarItem(Named):
     """An entity near another one; the score is minus the distance of their vectors."""
 
-    label: str
-    name: str | None = None
     score: float
 
 
-class SimilarResult(BaseModel):
+class SimilarResult(Named):
     """The nearest entities, best first."""
 
-    label: str
-    name: str | None = None
     similar: list[SimilarItem]
 
 
-class SimilarResponse(Answered, SimilarResult):
+class SimilarResponse(Reply, SimilarResult):
     """The nearest entities of one."""
 
-    notice: str | None = None
 
-
-class SimilarBatch(Answered):
+class SimilarBatch(Reply):
     """The nearest entities of each of a batch, in its order."""
 
-    notice: str | None = None
     results: list[SimilarResult | Failed]
     failed: int
 
 
-class VectorResponse(Answered):
+class VectorResponse(Answered, Named):
     """The joint vector of an entity or a relation."""
 
-    label: str
-    name: str | None = None
     kind: SearchKind
     vector: list[float]
 

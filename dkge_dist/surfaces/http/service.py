@@ -158,7 +158,7 @@ class Service:
         served = self._at(version)
         completion = served.completion(KINDS[kind])
         named = [completion.names.named(row) for row in completion.search(text, limit)]
-        hits = [schemas.SearchHit(label=one.label, name=one.name) for one in named]
+        hits = [schemas.Named(label=one.label, name=one.name) for one in named]
         return schemas.SearchResults(**_of(served.model), results=hits)
 
     def entity(self, label: str, limit: int, offset: int, version: str | None) -> schemas.EntityFacts:
