@@ -72,11 +72,12 @@ def save_base(staging: Staging, base: Base) -> BaseEntry:
 
 
 def load_base(storage: Storage, entry: BaseEntry, rows: RowCounts) -> Base:
-    """Map a snapshot in full. Checked: it speaks of the rows that its dictionary has."""
+    """Map a snapshot in full. Checked: it speaks of the rows that its dictionary has, and has degrees of."""
+    known = RowCounts(min(rows.entities, entry.entity_degrees.rows), min(rows.relations, entry.relation_degrees.rows))
 
     def triples(part: PartEntry) -> Triples:
         found = Triples(*read_numbers(storage, part, TRIPLE_TYPES))
-        _refuse_unsound(storage, part, found, rows)
+        _refuse_unsound(storage, part, found, known)
         return found
 
     def degrees(part: PartEntry, limit: int) -> Degrees:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,11 +54,6 @@ class ModelMetadata:
     baseline: BaselineEntry | None = None
     paths: dict[str, Array] | None = None
     lists: ListsEntry | None = None
-
-
-def save_small(staging: Staging, values: Mapping[Field, Array]) -> Tables:
-    """Write the tables of relations: few rows, in blocks of a size that suits them."""
-    return {field: save_table(staging, values[field], block_rows(values[field].shape[0])) for field in Field}
 
 
 def save_model(

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from dkge_dist.records import Quality, TrainingRecord
-from dkge_dist.store.manifest import ModelEntry, ModelManifest
-from dkge_dist.store.models import ModelMetadata, publish_model, save_model, save_small
+from dkge_dist.store.manifest import ModelEntry, ModelManifest, TableEntry
+from dkge_dist.store.models import ModelMetadata, publish_model, save_model
+from dkge_dist.store.storage import Staging
 from dkge_dist.store.store import Store
-from dkge_dist.store.tables import save_table
+from dkge_dist.store.tables import block_rows, save_table
 from dkge_dist.surfaces import api
-from dkge_dist.types import Field
+from dkge_dist.types import Array, Field
 from tests.graphs import movies, write_changes
 from tests.models import ModelVectors
 
@@ -20,6 +22,11 @@ DIM, BLOCK = 3, 16
 HISTORY = [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.25, "hits@10": 0.1}]
 RECORD = TrainingRecord(valid=Quality(hits_at_10=0.1), preset="default", epochs=2, device="cpu")
 ABOUT = ModelMetadata({"seed": 7}, RECORD, HISTORY)
+
+
+def saved_tables(staging: Staging, values: Mapping[Field, Array]) -> dict[Field, TableEntry]:
+    """Tables of relations: few rows, in blocks of a size that suits them."""
+    return {field: save_table(staging, values[field], block_rows(values[field].shape[0])) for field in Field}
 
 
 def some_weights(store: Store, seed: int = 0) -> ModelVectors:
@@ -34,7 +41,7 @@ def some_weights(store: Store, seed: int = 0) -> ModelVectors:
 def saved(store: Store, weights: ModelVectors, snapshot: int = 1, about: ModelMetadata = ABOUT) -> ModelEntry:
     with store.storage.staging() as staging:
         entities = {field: save_table(staging, values, BLOCK) for field, values in weights.entities.items()}
-        tables = (entities, save_small(staging, weights.relations))
+        tables = (entities, saved_tables(staging, weights.relations))
         return save_model(staging, snapshot, tables, weights.dense, about)
 
 

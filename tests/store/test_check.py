@@ -15,6 +15,7 @@ import pytest
 
 from dkge_dist.store.manifest import ModelEntry, PartEntry, TableEntry, sealed
 from dkge_dist.store.models import publish_model
+from dkge_dist.store.parts import save_columns
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import table_parts
@@ -210,6 +211,19 @@ def test_manifests_that_do_not_fit_their_parts(store: Path, change: Callable[[di
     resealed(store, 2, change)
     found = [problem for problem in api.check(store)["problems"] if problem["version"] == 2]
     assert any(re.search(message, problem["problem"]) for problem in found), found
+
+
+def test_degrees_that_are_not_those_of_the_triples_are_named(store: Path) -> None:
+    opened = Store.open(store)
+    base = opened.snapshot_manifest(VERSIONS).snapshot.base
+    assert base is not None
+    rows = base.entity_degrees.rows
+    for count, message in ((rows, "stored degrees are not those of the triples"), (rows - 1, "rows that no label has")):
+        with opened.storage.staging() as staging:
+            part = save_columns(staging, {name: np.ones(count, np.int32) for name in ("train", "total")})
+        entry = {"entity_degrees": part.model_dump()}
+        resealed(store, VERSIONS, lambda content, entry=entry: content["snapshot"]["base"].update(entry))
+        assert any(message in problem for problem in problems(store))
 
 
 def model_parts(path: Path) -> dict[str, PartEntry]:

@@ -26,13 +26,14 @@ from dkge_dist.store.check import check
 from dkge_dist.store.history import clear, rollback
 from dkge_dist.store.ingest import IngestOptions, ingest
 from dkge_dist.store.manifest import Manifest, ModelManifest, SnapshotManifest, tables_of
-from dkge_dist.store.models import ModelMetadata, publish_model, save_compact, save_model, save_small, save_update
+from dkge_dist.store.models import ModelMetadata, publish_model, save_compact, save_model, save_update
 from dkge_dist.store.storage import StoreError
 from dkge_dist.store.store import Store
 from dkge_dist.store.tables import load_table, save_delta, save_table
 from dkge_dist.types import ROW, DkgeError, Field, Split, Triples
 from tests.graphs import Labelled, labelled, write_changes, write_tsv
 from tests.store.simulation import Chances, Killed, Simulation
+from tests.store.small_models import saved_tables
 
 DIM, BLOCK, HOUR = 2, 8, 3600.0
 POOL = [(f"e{h}", f"r{(h + t) % 3}", f"e{t}") for h in range(14) for t in range(14) if h != t]
@@ -185,7 +186,7 @@ class Commands:
             entry = save_model(
                 staging,
                 head.current.snapshot,
-                (entities, save_small(staging, kinds[1])),
+                (entities, saved_tables(staging, kinds[1])),
                 {"w": fill.normal(size=DIM).astype("f4")},
                 ModelMetadata({"work": work}, TrainingRecord(), []),
             )
