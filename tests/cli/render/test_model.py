@@ -94,7 +94,7 @@ def test_night_tells_what_drift_was_found(capsys: Shown) -> None:
         told.append(capsys.readouterr().out.splitlines()[-2])
     fell = "validation MRR -5.0% (99%: -11.2% to +1.2%, 1,200 triples)"
     believed = "MRR of added triples 0.750 (99%: 0.500 to 1.000, 60 triples)"
-    expected = [f"{fell}; {believed}", fell, believed, "too few triples to tell any drift"]
+    expected = [f"{fell}; {believed}", fell, believed, "too few triples to measure any drift"]
     assert told == [f"  since the training of version 2: {words}" for words in expected]
 
 

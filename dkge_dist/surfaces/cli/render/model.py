@@ -9,8 +9,6 @@ from dkge_dist.surfaces.cli.output import print_table
 from dkge_dist.surfaces.cli.render.formats import METRICS, format_metric, format_metrics, format_named, format_triple
 from dkge_dist.surfaces.cli.render.graph import render_ingested
 
-GROUPS = ("added_existing", "added_emerging", "deleted", "replaced", "kept_near", "kept_far")
-
 
 def render_trained(report: Mapping[str, Any]) -> None:
     """A model learnt from scratch: its size, speed and best validation."""
@@ -65,15 +63,15 @@ def render_night(report: Mapping[str, Any]) -> None:
 
 
 def _format_drift(drift: Mapping[str, Any]) -> str:
-    """What a night found; nothing where that cannot be told."""
-    told = []
+    """What a night found, as far as there were enough triples."""
+    found = []
     if drop := drift["mrr_drop"]:
         interval = f"99%: {-drop['high']:+.1f}% to {-drop['low']:+.1f}%, {drop['triples']:,} triples"
-        told.append(f"validation MRR {-drop['percent']:+.1f}% ({interval})")
+        found.append(f"validation MRR {-drop['percent']:+.1f}% ({interval})")
     if added := drift["added_mrr"]:
         interval = f"99%: {added['low']:.3f} to {added['high']:.3f}, {added['triples']:,} triples"
-        told.append(f"MRR of added triples {added['mrr']:.3f} ({interval})")
-    return "; ".join(told) or "too few triples to tell any drift"
+        found.append(f"MRR of added triples {added['mrr']:.3f} ({interval})")
+    return "; ".join(found) or "too few triples to measure any drift"
 
 
 def render_evaluation(report: dict[str, Any]) -> None:
@@ -114,8 +112,8 @@ def render_groups(report: Mapping[str, Any]) -> None:
     """The groups of triples of a night as a table; beside those that were there before, what the model then said."""
     before: Mapping[str, Any] | None = report.get("before")
     lines = []
-    for group in GROUPS:
-        found = report[group]
+    groups = {name: found for name, found in report.items() if isinstance(found, Mapping) and "vectors" in found}
+    for group, found in groups.items():
         for way in ("vectors", "with_evidence"):
             values = found.get(way)
             if values and "mrr" in values:
