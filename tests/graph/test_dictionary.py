@@ -27,16 +27,8 @@ from dkge_dist.graph.sources.base import NameBatch
 from dkge_dist.kernels import labels as label_kernels
 from dkge_dist.kernels.hashing import digests
 from dkge_dist.types import ROW, Array, DkgeError
-from tests.graphs import ODD_LABELS
 
 texts = st.lists(st.text(st.characters(exclude_categories=["Cs"]), max_size=12), max_size=20)
-
-
-@given(texts)
-def test_labels_of_strings_read_back(labels: list[str]) -> None:
-    made = Labels.from_strings(labels)
-    assert len(made) == len(labels)
-    assert list(made) == labels
 
 
 @given(texts, st.data())
@@ -121,14 +113,6 @@ def test_labels_with_equal_digests_are_told_apart(steps: list[list[str] | None])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(label_kernels, "digests", constant_digests)
         test_encode_and_reopen_equal_a_python_dict.hypothesis.inner_test(steps)  # type: ignore[attr-defined]
-
-
-def test_odd_labels_keep_every_byte() -> None:
-    names = Dictionary()
-    assert encode(names, [*ODD_LABELS, ""]) == list(range(len(ODD_LABELS) + 1))
-    names = reopened(names)
-    assert names.labels(np.arange(len(names))) == [*ODD_LABELS, ""]
-    assert lookup(names, ["", *ODD_LABELS]) == [len(ODD_LABELS), *range(len(ODD_LABELS))]
 
 
 def test_unknown_rows_are_errors() -> None:

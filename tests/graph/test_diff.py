@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dkge_dist.graph.dictionary import Dictionary
-from dkge_dist.graph.diff import EMPTY_CONTENT, Change, Diff, content_after, content_of, hash_triples
+from dkge_dist.graph.diff import EMPTY_CONTENT, Change, Diff, content_after, hash_triples
 from dkge_dist.kernels.triples import apply_change, canonical
 from dkge_dist.types import Split, Triples
 from tests.graphs import Chain, Labelled, rows
@@ -61,11 +61,6 @@ def plain(value: Diff) -> list[Any]:
     for group in groups:
         assert group.tolist() == sorted(set(group.tolist()))
     return [*(pair(change) for change in value.splits), *(group.tolist() for group in groups)]
-
-
-@given(sets, sets)
-def test_change_between_two_sets(old: frozenset[Triple], new: frozenset[Triple]) -> None:
-    assert pair(Change.between(made(old), made(new))) == (new - old, old - new)
 
 
 @given(sets, sets)
@@ -140,15 +135,6 @@ def test_content_depends_on_the_last_state_and_not_on_the_way_there(states: list
     direct.full(sorted(states[-1], reverse=True))
     assert chain.content == direct.content
     assert (chain.content == EMPTY_CONTENT) == (not states[-1])
-
-
-@examples
-@given(named_sets, named_sets)
-def test_sums_of_disjoint_sets_add_up(one: frozenset[Labelled], other: frozenset[Labelled]) -> None:
-    known = names()
-    parts = [canonical(rows(sorted(some), known)) for some in (one, other - one, one | other)]
-    first, second, both = (content_of(part, Split.TRAIN, *known) for part in parts)
-    assert np.array_equal(first + second, both)
 
 
 @examples

@@ -155,12 +155,6 @@ def test_order_of_lines_and_rows_does_not_matter(nights: list[Night], by_change:
     assert play(nights, by_change, order) == play(nights, by_change)
 
 
-@nights_at_random
-@given(evolutions())
-def test_snapshots_and_changes_are_split_alike(nights: list[Night]) -> None:
-    assert play(nights, by_change=True) == play(nights, by_change=False)
-
-
 def ring(size: int) -> list[Labelled]:
     """Every entity has two triples."""
     return [(f"e{i}", "r", f"e{(i + 1) % size}") for i in range(size)]

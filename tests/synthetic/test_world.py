@@ -20,16 +20,12 @@ from dkge_dist.synthetic.casting import (
     draw_work,
     known_for,
     pack,
-    parents,
     unpack,
 )
 from dkge_dist.synthetic.world import (
     KNOWN_FOR,
-    LONGEST_SERIES,
-    PARENT,
     TITLE_SHARE,
     World,
-    _heavy_tailed_sizes,
     build_world,
     draw_fame,
     draw_weighted,
@@ -47,14 +43,6 @@ def test_titles_come_first_then_people(world: World) -> None:
     people = np.flatnonzero(world.kind == PERSON)
     assert people[0] == round(TITLE_SHARE * world.kind.size)
     assert people[-1] + 1 == people[0] + people.size == world.base_entities == world.kind.size
-
-
-def test_scenes_hold_all_titles(world: World) -> None:
-    assert world.scene_titles[0] == 0
-    assert world.scene_titles[-1] == np.count_nonzero(world.kind != PERSON)
-    for scene in range(world.scenes):
-        titles = np.arange(world.scene_titles[scene], world.scene_titles[scene + 1])
-        assert (world.franchise_scene[world.group[titles]] == scene).all()
 
 
 def test_every_episode_has_a_series_of_its_franchise(world: World) -> None:
@@ -94,13 +82,6 @@ def test_weighted_draws_follow_the_weights() -> None:
     found = np.bincount(draw_weighted(np.random.default_rng(1), weight, 20_000), minlength=3)
     assert found[1] == 0
     assert found[2] / found[0] == pytest.approx(3, rel=0.1)
-
-
-def test_heavy_tailed_sizes_sum_to_the_total() -> None:
-    for total in (5, 6, 1_000, 100_000):
-        sizes = _heavy_tailed_sizes(np.random.default_rng(total), total, 5, LONGEST_SERIES, 1.1)
-        assert sizes.sum() == total
-        assert (sizes[:-1] >= 5).all() and sizes[-1] >= 1 and sizes.max() <= LONGEST_SERIES
 
 
 def test_series_are_more_famous_than_films_and_films_than_episodes() -> None:
@@ -201,14 +182,6 @@ def test_work_is_in_the_profession_and_scene_of_the_person(small_world: World) -
     own = small_world.group[person] % small_world.scenes
     empty = small_world.scene_titles[own] == small_world.scene_titles[own + 1]
     assert (scene == own)[~empty].all()
-
-
-def test_parents_link_episodes_to_their_series(small_world: World) -> None:
-    titles = np.flatnonzero(small_world.kind != PERSON)
-    links = unpack(parents(small_world, titles))
-    assert np.array_equal(links.head, titles[small_world.kind[titles] == EPISODE])
-    assert (links.relation == PARENT).all()
-    assert np.array_equal(links.tail, small_world.series_of(links.head))
 
 
 def test_known_works_are_new_few_and_the_most_famous(small_world: World) -> None:

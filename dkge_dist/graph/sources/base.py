@@ -129,8 +129,12 @@ class Source(ABC):
         self.files = files or {Split.TRAIN: path}
         self.brings_splits = len(self.files) > 1
         self.counts: Counter[str] = Counter()
+        self.prepare()
         self.bytes_total = sum(file.stat().st_size for file in self.used_files() if file.exists())
         self.bytes_read = 0
+
+    def prepare(self) -> None:  # noqa: B027
+        """Check the options and find the files, before anything is read."""
 
     def used_files(self) -> list[Path]:
         """All files that will be read."""

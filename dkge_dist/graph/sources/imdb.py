@@ -16,18 +16,18 @@ possible key, and with `key="name"` the names.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from dkge_dist.graph.labels import Labels
-from dkge_dist.graph.sources.base import NameBatch, Rejects, Source, SourceError, SourceOptions, TripleBatch
+from dkge_dist.graph.sources.base import NameBatch, Rejects, Source, SourceError, TripleBatch
 from dkge_dist.graph.sources.delimited import read_table
 from dkge_dist.graph.sources.files import only_file, read_start
 from dkge_dist.kernels.text import MAX_KEY_SLOTS, copy_fields, decimals, equal_to, key_slots, split_lists
-from dkge_dist.types import OFFSET, Array, Split, UsageError
+from dkge_dist.types import OFFSET, Array, UsageError
 
 REQUIRED = ("title.basics", "name.basics", "title.principals")
 OPTIONAL = ("title.crew", "title.episode")
@@ -44,14 +44,12 @@ class ImdbSource(Source):
 
     format = "imdb"
 
-    def __init__(
-        self, path: Path, options: SourceOptions | None = None, files: Mapping[Split, Path] | None = None
-    ) -> None:
+    def prepare(self) -> None:
+        path = self.path
         if not path.is_dir():
             raise SourceError(f"{path}: not a folder; the IMDB dumps are several files in one folder")
         found = {dump: only_file([path / f"{dump}.tsv", path / f"{dump}.tsv.gz"]) for dump in REQUIRED + OPTIONAL}
         self.dumps = {dump: file for dump, file in found.items() if file is not None}
-        super().__init__(path, options, files)
         if self.options.key not in ("id", "name"):
             raise UsageError(f"key {self.options.key!r} is neither 'id' nor 'name'")
 

@@ -5,13 +5,13 @@ Triples are **head tail relation** ids. Ids are local to the folder: only labels
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from dkge_dist.graph.labels import Labels
-from dkge_dist.graph.sources.base import Rejects, Source, SourceError, SourceOptions, TripleBatch
+from dkge_dist.graph.sources.base import Rejects, Source, SourceError, TripleBatch
 from dkge_dist.graph.sources.files import LineChunk, read_line_chunks
 from dkge_dist.kernels.hashing import digests
 from dkge_dist.kernels.text import CARRIAGE_RETURN, MAX_DECIMAL_DIGITS, NEWLINE, SPACE, decimals, split_fields
@@ -30,10 +30,8 @@ class OpenKeSource(Source):
 
     format = "openke"
 
-    def __init__(
-        self, path: Path, options: SourceOptions | None = None, files: Mapping[Split, Path] | None = None
-    ) -> None:
-        super().__init__(path, options, files or {split: path / f"{split.label}2id.txt" for split in Split})
+    def prepare(self) -> None:
+        self.files = {split: self.path / f"{split.label}2id.txt" for split in Split}
         self.brings_splits = any(self.files[split].exists() for split in (Split.VALID, Split.TEST))
 
     def used_files(self) -> list[Path]:

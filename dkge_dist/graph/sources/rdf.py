@@ -22,19 +22,18 @@ from __future__ import annotations
 import io
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from pyoxigraph import BlankNode, DefaultGraph, Quad, RdfFormat, Triple, parse, serialize
 
 from dkge_dist.graph.labels import Labels
-from dkge_dist.graph.sources.base import NameBatch, Rejects, Source, SourceError, SourceOptions, TripleBatch
+from dkge_dist.graph.sources.base import NameBatch, Rejects, Source, SourceError, TripleBatch
 from dkge_dist.graph.sources.files import UTF8_MARK, BlockStream, read_blocks, read_line_chunks
 from dkge_dist.kernels.text import NEWLINE, QUOTE, any_byte, equal_to, last_byte, split_statements
-from dkge_dist.types import Array, Split, UsageError
+from dkge_dist.types import Array, UsageError
 
 WINDOW_LINES = 64
 BATCH_TRIPLES = 100_000
@@ -96,10 +95,7 @@ class RdfSource(Source):
 
     syntax: ClassVar[RdfFormat]
 
-    def __init__(
-        self, path: Path, options: SourceOptions | None = None, files: Mapping[Split, Path] | None = None
-    ) -> None:
-        super().__init__(path, options, files)
+    def prepare(self) -> None:
         language = self.options.label_language
         if not _LANGUAGE.fullmatch(language):
             raise UsageError(f"--label-language {language!r}: no language tag such as en or pt-br")
@@ -227,10 +223,8 @@ class TurtleSource(RdfSource):
     format = "turtle"
     syntax = RdfFormat.TURTLE
 
-    def __init__(
-        self, path: Path, options: SourceOptions | None = None, files: Mapping[Split, Path] | None = None
-    ) -> None:
-        super().__init__(path, options, files)
+    def prepare(self) -> None:
+        super().prepare()
         self.numbered: dict[str, BlankNode] = {}
         """Nodes without a name, by the one that the parser gave them."""
 
