@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 import typer
 
 from dkge_dist.surfaces import api
-from dkge_dist.surfaces.cli.app import app
+from dkge_dist.surfaces.cli.app import Command, app, typer_function
+from dkge_dist.surfaces.requests.fields import OnStore, Option, Request, argument
 from tests.cli.running import Run, dkge
 
 COMMANDS: dict[str, dict[str, Any]] = {
@@ -79,3 +81,39 @@ def test_unknown_setting_is_wrong_usage(store: Path, run: Run) -> None:
     assert ended.code == 2
     assert ended.json == {"error": message}
     assert ended.stderr == f"dkge: {message}\n"
+
+
+@dataclass(frozen=True)
+class Greet(OnStore, Request[dict[str, Any]]):
+    """Greet somebody.
+
+    Further paragraphs are for Python.
+    """
+
+    name: Annotated[str | int, argument("NAME", "Whom.")]
+    times: Annotated[int, Option("How often.", at_least=1, at_most=9)] = 1
+    aloud: Annotated[bool, Option("In capitals.", off=("--quietly", "Not in capitals."))] = True
+
+    def run(self) -> dict[str, Any]:
+        words = f"hello {self.name} of {self.store} " * self.times
+        return {"words": words.upper() if self.aloud else words}
+
+
+def test_a_request_is_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its fields are options with their help and limits; what it gives is shown, or printed as JSON."""
+    shown: list[str] = []
+    some = typer.Typer(rich_markup_mode=None, add_completion=False)
+    some.command()(typer_function("greet", Command(Greet, lambda report, name: shown.append(name), ("name",))))
+
+    def run(*words: str) -> str:
+        with pytest.raises(SystemExit):
+            some(words)
+        return "".join(capsys.readouterr())
+
+    told = run("--help")
+    assert "Greet somebody." in told and "Further" not in told
+    assert "How often." in told and "1<=x<=9" in told and "--quietly" in told and "Not in capitals." in told
+    assert run("here", "Ann", "--times", "2", "--json") == '{"words": "HELLO ANN OF HERE HELLO ANN OF HERE "}\n'
+    assert run("here", "Ann", "--quietly", "--json") == '{"words": "hello Ann of here "}\n'
+    assert run("here", "Ann") == "" and shown == ["Ann"]
+    assert "--times" in run("here", "Ann", "--times", "0")

@@ -180,7 +180,7 @@ def _parameter(name: str, option: Option, default: Any, kind: Any) -> inspect.Pa
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, told])
 
 
-def _typer_function(name: str, command: Command) -> Callable[..., None]:
+def typer_function(name: str, command: Command) -> Callable[..., None]:
     """A function with the parameters of a command, as typer reads them."""
     request = command.request
     kinds = get_type_hints(request)
@@ -204,7 +204,7 @@ def _typer_function(name: str, command: Command) -> Callable[..., None]:
 
 
 for _name, _command in COMMANDS.items():
-    app.command(_name)(_typer_function(_name, _command))
+    app.command(_name)(typer_function(_name, _command))
 
 
 @app.command()
