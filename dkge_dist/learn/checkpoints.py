@@ -111,9 +111,10 @@ class _Folders:
             shutil.rmtree(temporary, ignore_errors=True)
 
     def progress(self, name: str) -> bytes:
-        for path in (self.folder / name).iterdir():
-            # A pipe would be waited for when it is read, and a link may lead anywhere.
-            files.open_regular(path, follow_links=False).close()
+        for path in (self.folder / name).rglob("*"):
+            # A pipe would be waited for when it is read, and a link may lead anywhere. Tables have their own folders.
+            if path.is_symlink() or not path.is_dir():
+                files.open_regular(path, follow_links=False).close()
         return files.read_regular(self.folder / name / PROGRESS, follow_links=False)
 
     def remove(self, name: str) -> None:
