@@ -14,8 +14,10 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
+import torch
 
 from dkge_dist.cluster.calls import Call, RayCall, ShardConnection, TransportCall, results
+from dkge_dist.cluster.communicator import RayCommunicator
 from dkge_dist.cluster.requests import (
     pull_request,
     push_request,
@@ -24,12 +26,11 @@ from dkge_dist.cluster.requests import (
     read_reply,
     write_request,
 )
-from dkge_dist.cluster.row_slice import PendingPull, RowSlice
 from dkge_dist.cluster.server import LocalRows, Reply
 from dkge_dist.cluster.transport import Address, Message, Payload, Received, RowSelection
 from dkge_dist.kernels.codes import grid_of, sample_of
 from dkge_dist.kernels.ranks import FilteredCandidates
-from dkge_dist.kernels.rows import RowMembership
+from dkge_dist.kernels.rows import RowMembership, scatter_rows
 from dkge_dist.runtime import Communicator
 from dkge_dist.store.manifest import PartEntry, TableEntry
 from dkge_dist.store.storage import Staging
@@ -37,10 +38,53 @@ from dkge_dist.store.tables import save_code_index, save_index, wants_codes
 from dkge_dist.tables.checkpoint import CheckpointFolder, create_files
 from dkge_dist.tables.index import Nearest, merged
 from dkge_dist.tables.initializer import TableStart
-from dkge_dist.tables.plan import ShardPlan
-from dkge_dist.tables.shard import Optimizer
-from dkge_dist.tables.table import Gradients, Pulled, RowsByField
+from dkge_dist.tables.plan import Partitioned, ShardPlan
+from dkge_dist.tables.shard import Optimizer, Shard
+from dkge_dist.tables.table import Gradients, LocalTable, Pulled, RowsByField
 from dkge_dist.types import OFFSET, ROW, Array, Field
+
+
+class RowSlice:
+    """Some of the rows of a request, by shard: `positions` says which of the request's rows they are (None: all)."""
+
+    def __init__(self, plan: ShardPlan, wanted: RowsByField, positions: dict[Field, Array] | None = None) -> None:
+        self.positions = positions
+        rows = {f: r if positions is None else r[positions[f]] for f, r in wanted.items()}
+        self.partitioned: dict[Field, Partitioned] = {field: plan.partition(some) for field, some in rows.items()}
+
+    def shards(self) -> list[int]:
+        """The shards that hold any of them."""
+        return sorted({shard for part in self.partitioned.values() for shard in part.shards()})
+
+    def local(self, shard: int) -> dict[Field, Array]:
+        """The local rows to ask of a shard, by field."""
+        return {field: part.local[part.of(shard)] for field, part in self.partitioned.items()}
+
+    def order(self, shard: int, field: Field) -> Array:
+        """Where the rows of a shard stand in the request."""
+        part = self.partitioned[field]
+        order = part.order[part.of(shard)]
+        return order if self.positions is None else self.positions[field][order]
+
+    def spread(self, values: Pulled, shard: int, out: Pulled) -> None:
+        """Put what a shard answered where the request has it."""
+        for field, some in values.items():
+            scatter_rows(some, self.order(shard, field), out[field])
+
+
+class PendingPull:
+    """A pull that was announced: `early` rows are fetched at once, `late` ones come back with the push before it."""
+
+    def __init__(self, ticket: int, wanted: RowsByField, early: RowSlice, late: RowSlice | None) -> None:
+        self.ticket, self.wanted, self.early, self.late = ticket, wanted, early, late
+        self.early_calls: dict[int, Call] = {}
+        self.late_calls: dict[int, Call] = {}
+        self.pushed: dict[int, Call] = {}
+
+    def calls(self) -> list[Call]:
+        """All calls that are under way for it."""
+        return [*self.early_calls.values(), *self.late_calls.values(), *self.pushed.values()]
+
 
 NO_ROWS = np.empty(0, ROW)
 
@@ -335,3 +379,24 @@ def _ordered(values: Array, order: Array) -> Payload:
     if order.shape[0] == values.shape[0] and (order[:1] == 0).all() and (np.diff(order) == 1).all():
         return values
     return RowSelection(values, order)
+
+
+class ReplicatedTable(LocalTable):
+    """The relations of a training with several workers."""
+
+    def __init__(self, shard: Shard, communicator: RayCommunicator) -> None:
+        super().__init__(shard)
+        self._communicator = communicator
+
+    def push(self, gradients: Gradients, optimizer: Optimizer) -> None:
+        """One optimizer step on the rows that any worker has a gradient of."""
+        for field, (rows, values) in gradients.items():
+            count, dim = self.shard.values[field].shape
+            # The last column counts the workers that have a gradient of a row.
+            whole = torch.zeros(count, dim + 1)
+            whole[torch.from_numpy(rows).long()] = torch.cat(
+                [torch.from_numpy(np.asarray(values)), torch.ones(rows.shape[0], 1)], 1
+            )
+            self._communicator.sum(whole)
+            touched = np.flatnonzero(whole[:, dim].numpy())
+            self.shard.step(field, touched, whole[:, :dim].numpy()[touched], optimizer)

@@ -6,7 +6,7 @@ import os
 import secrets
 from dataclasses import dataclass
 from threading import Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 import ray.train
@@ -16,17 +16,59 @@ from ray.train.torch import TorchConfig, TorchTrainer
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from dkge_dist.cluster.communicator import RayCommunicator
-from dkge_dist.cluster.coordinator import RunNews, TrainCoordinator
 from dkge_dist.cluster.errors import ShardLostError
-from dkge_dist.cluster.replicated import ReplicatedTable
 from dkge_dist.cluster.session import ClusterConfig
-from dkge_dist.cluster.table import RayTable
+from dkge_dist.cluster.table import RayTable, ReplicatedTable
 from dkge_dist.runtime import CollectiveError, Monitor, WorkerFn, WorkerSpec
 from dkge_dist.tables.initializer import TableStart
 from dkge_dist.tables.plan import ShardPlan
 from dkge_dist.tables.shard import Shard
 from dkge_dist.tables.table import LocalTable, Tables
 from dkge_dist.types import Array, DkgeError, Field
+
+
+class RunNews(NamedTuple):
+    """How far a run is, the epochs that ended since the last look, and its outcome once there is one."""
+
+    share: float
+    message: str
+    epochs: list[dict[str, Any]]
+    outcome: Any
+
+
+class TrainCoordinator:
+    """Holds what the first worker reports until the driver asks for it."""
+
+    def __init__(self) -> None:
+        self._stop = False
+        self._share, self._message = 0.0, ""
+        self._epochs: list[dict[str, Any]] = []
+        self._outcome: Any = None
+
+    def report(self, share: float, message: str) -> bool:
+        """How much is done; is the run to stop?"""
+        self._share, self._message = share, message
+        return self._stop
+
+    def report_epoch(self, metrics: dict[str, Any]) -> None:
+        """An epoch is over."""
+        self._epochs.append(metrics)
+
+    def finish(self, outcome: Any) -> None:
+        """The run is over, with a result or an error. The first outcome counts."""
+        if self._outcome is None:
+            self._outcome = outcome
+
+    def is_over(self) -> bool:
+        """Is the run over?"""
+        return self._outcome is not None
+
+    def news(self, stop: bool) -> RunNews:
+        """For the driver."""
+        self._stop = self._stop or stop
+        epochs, self._epochs = self._epochs, []
+        return RunNews(self._share, self._message, epochs, self._outcome)
+
 
 FAILURES = 20
 """How often in one run workers are started again before giving up; checkpoints are kept in any case."""

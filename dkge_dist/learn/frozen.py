@@ -25,8 +25,7 @@ from dkge_dist.kernels.sets import distinct
 from dkge_dist.learn.contexts import EntityContexts, HiddenPairs, ObjectBatch
 from dkge_dist.learn.encode import CHUNK, Leaves, encode, features_of, gradient_of
 from dkge_dist.learn.plan import ObjectPlan
-from dkge_dist.model.dkge import Encoder
-from dkge_dist.model.frozen_contexts import encode_frozen, encode_partly_frozen, hidden_features, products
+from dkge_dist.model.dkge import Encoder, encode_frozen, encode_partly_frozen, hidden_features, products
 from dkge_dist.tables.table import Gradients, RowsByField, TrainingTable
 from dkge_dist.types import OFFSET, ROW, Array, Field
 

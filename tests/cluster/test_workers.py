@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dkge_dist.cluster.session import ClusterConfig
-from dkge_dist.cluster.workers import Outcome, run_workers
+from dkge_dist.cluster.workers import Outcome, RunNews, TrainCoordinator, run_workers
 from dkge_dist.runtime import Monitor, WorkerSpec
 from dkge_dist.tables.plan import ShardPlan
 from dkge_dist.types import UsageError
@@ -44,3 +44,33 @@ def test_run_starts_again_from_start_values_when_a_shard_is_lost(actors: dict[in
     spec = functions.spec_of(functions.lose_a_shard_once, tmp_path / "lost", tmp_path)
     outcome = run(spec, actors[1], 1)
     assert outcome.result == START.whole()["knowledge"][3].tolist(), "what the lost attempt did is gone"
+
+
+def test_epochs_are_told_once() -> None:
+    coordinator = TrainCoordinator()
+    coordinator.report(0.1, "epoch 1")
+    coordinator.report_epoch({"epoch": 1})
+    coordinator.report_epoch({"epoch": 2})
+    assert coordinator.news(False) == RunNews(0.1, "epoch 1", [{"epoch": 1}, {"epoch": 2}], None)
+    assert coordinator.news(False).epochs == []
+    coordinator.report(0.2, "epoch 3")
+    assert coordinator.news(False) == RunNews(0.2, "epoch 3", [], None)
+
+
+def test_wish_to_stop_stays() -> None:
+    coordinator = TrainCoordinator()
+    assert coordinator.report(0.1, "epoch 1") is False
+    coordinator.news(True)
+    assert coordinator.report(0.2, "epoch 3") is True
+    coordinator.news(False)
+    assert coordinator.report(0.3, "") is True
+
+
+def test_first_outcome_counts() -> None:
+    """The error that ended a run is not replaced by what its ending leads to."""
+    coordinator = TrainCoordinator()
+    assert not coordinator.is_over()
+    coordinator.finish("the first")
+    coordinator.finish("the second")
+    assert coordinator.is_over()
+    assert coordinator.news(False).outcome == "the first"

@@ -17,7 +17,7 @@ import torch.distributed as dist
 import torch.multiprocessing
 
 from dkge_dist.cluster.communicator import RayCommunicator
-from dkge_dist.cluster.replicated import ReplicatedTable
+from dkge_dist.cluster.table import ReplicatedTable
 from dkge_dist.graph.training_graph import TrainingGraph
 from dkge_dist.kernels.contexts import Sampling
 from dkge_dist.learn.batches import BatchMaker, NegativeSampling

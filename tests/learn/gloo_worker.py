@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from dkge_dist.cluster.communicator import RayCommunicator
-from dkge_dist.cluster.replicated import ReplicatedTable
+from dkge_dist.cluster.table import ReplicatedTable
 from dkge_dist.learn.task import learn as learn_task
 from dkge_dist.tables.table import LocalTable, Tables
 from dkge_dist.types import Field
