@@ -216,10 +216,7 @@ class ShardServer:
             self._check(attempt)
             self._counts["write_calls"] += 1
             self._count("pushed", rows.shape[0], rows.nbytes + values.nbytes)
-            if is_reset:
-                self._shard.reset(field, rows, values)
-            else:
-                self._shard.write(field, rows, values)
+            self._shard.write(field, rows, values, is_reset)
 
     def _index(self) -> ExactIndex:
         return ExactIndex(self._shard.values[Field.JOINT])

@@ -252,15 +252,8 @@ class RayTable:
                 for shard in late_shards - mine:
                     coming.late_calls[shard] = self._pull(shard, late.local(shard), self._after[shard])
 
-    def write(self, field: Field, rows: Array, values: Array) -> None:
-        """Set rows to given values."""
-        self._write(field, rows, values, is_reset=False)
-
-    def reset(self, field: Field, rows: Array, values: Array) -> None:
-        """Set rows of a trained field to start values and forget their optimizer state."""
-        self._write(field, rows, values, is_reset=True)
-
-    def _write(self, field: Field, rows: Array, values: Array, is_reset: bool) -> None:
+    def write(self, field: Field, rows: Array, values: Array, is_reset: bool = False) -> None:
+        """Set rows to given values; with `is_reset` (of a trained field) their optimizer state is forgotten too."""
         with self._lock:
             while any(field in coming.wanted for coming in self._pending):
                 self._drop()  # It may have been fetched early.

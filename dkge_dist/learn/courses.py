@@ -147,7 +147,8 @@ def begin_night(entities: FrozenObjects, relations: FrozenObjects, scale: float,
         rows = objects.plan.emerging.astype(ROW)
         for field in TRAINED:
             fitting = _scale_of_affected(objects, field, seed) if fits and objects is entities else None
-            objects.table.reset(field, rows, initial_rows(rows.shape[0], objects.table.dim, rng, fitting or scale))
+            start = initial_rows(rows.shape[0], objects.table.dim, rng, fitting or scale)
+            objects.table.write(field, rows, start, is_reset=True)
     for objects in (entities, relations):
         objects.prepare()
 

@@ -58,11 +58,8 @@ class Shard:
             damping = np.float32(DAMPING if optimizer.kind == "damped_adagrad" else 0)
             adagrad_rows(table, self.state[field], rows, gradients, rate, damping, np.float32(EPSILON))
 
-    def write(self, field: Field, rows: Array, values: Array) -> None:
-        """Set rows to given values."""
+    def write(self, field: Field, rows: Array, values: Array, is_reset: bool = False) -> None:
+        """Set rows to given values; with `is_reset` (of a trained field) their optimizer state is forgotten too."""
         self.values[field][rows] = values
-
-    def reset(self, field: Field, rows: Array, values: Array) -> None:
-        """Set rows of a trained field to start values and forget their optimizer state."""
-        self.values[field][rows] = values
-        self.state[field][rows] = 0
+        if is_reset:
+            self.state[field][rows] = 0

@@ -55,11 +55,8 @@ class TrainingTable(Protocol):
     def push(self, gradients: Gradients, optimizer: Optimizer) -> None:
         """One optimizer step on (distinct rows, gradients) of each field."""
 
-    def write(self, field: Field, rows: Array, values: Array) -> None:
-        """Set rows to given values, such as materialised o*."""
-
-    def reset(self, field: Field, rows: Array, values: Array) -> None:
-        """Set rows of a trained field to start values and forget their optimizer state."""
+    def write(self, field: Field, rows: Array, values: Array, is_reset: bool = False) -> None:
+        """Set rows to given values; with `is_reset` (of a trained field) their optimizer state is forgotten too."""
 
     @property
     def index(self) -> VectorIndex:
@@ -137,15 +134,10 @@ class LocalTable:
         for field, (rows, values) in gradients.items():
             self.shard.step(field, rows, values, optimizer)
 
-    def write(self, field: Field, rows: Array, values: Array) -> None:
+    def write(self, field: Field, rows: Array, values: Array, is_reset: bool = False) -> None:
         """Set rows to given values."""
         self._count_written("write_calls", rows)
-        self.shard.write(field, rows, values)
-
-    def reset(self, field: Field, rows: Array, values: Array) -> None:
-        """Set rows of a trained field to start values and forget their optimizer state."""
-        self._count_written("write_calls", rows)
-        self.shard.reset(field, rows, values)
+        self.shard.write(field, rows, values, is_reset)
 
     def _count_written(self, call: str, *rows: Array) -> None:
         count = sum(some.shape[0] for some in rows)

@@ -63,7 +63,7 @@ def test_shards_do_what_one_table_does(shards: int) -> None:
         is_reset = step % 4 == 0 and field in TRAINED
         rows = random_rows(rng)
         values = rng.random((rows.shape[0], DIM), np.float32)
-        (twin.reset if is_reset else twin.write)(field, rows, values)
+        twin.write(field, rows, values, is_reset)
         for server in made:
             positions, local_rows = rows_of_shard(server.plan, server.number, rows)
             server.write("now", field, local_rows, values[positions], is_reset)

@@ -135,12 +135,12 @@ class TableContract(IndexContract):
         pushed(shard, gradients, ADAGRAD)
         assert_same_rows(table.pull(batch, ticket), gathered(shard, batch))
 
-    @pytest.mark.parametrize("method", ["write", "reset"])
-    def test_a_write_after_a_prefetch_is_seen(self, table: TrainingTable, shard: Shard, method: str) -> None:
+    @pytest.mark.parametrize("is_reset", [False, True])
+    def test_a_write_after_a_prefetch_is_seen(self, table: TrainingTable, shard: Shard, is_reset: bool) -> None:
         batch = {field: np.arange(40, dtype=ROW) for field in TRAINED}
         ticket = table.prefetch(batch)
         values = random_vectors(np.random.default_rng(0), 20)
-        getattr(table, method)(Field.KNOWLEDGE, rows_of(*range(30, 50)), values)
+        table.write(Field.KNOWLEDGE, rows_of(*range(30, 50)), values, is_reset)
         shard.write(Field.KNOWLEDGE, rows_of(*range(30, 50)), values)
         assert_same_rows(table.pull(batch, ticket), gathered(shard, batch))
 
@@ -236,7 +236,7 @@ class TableContract(IndexContract):
 
     def test_a_write_of_no_rows(self, table: TrainingTable) -> None:
         table.write(Field.JOINT, rows_of(), np.empty((0, DIM), np.float32))
-        table.reset(Field.CONTEXT, rows_of(), np.empty((0, DIM), np.float32))
+        table.write(Field.CONTEXT, rows_of(), np.empty((0, DIM), np.float32), is_reset=True)
         assert_same_rows(table.pull(EVERYTHING), START.whole())
 
     @pytest.mark.parametrize("forgets", [True, False])
@@ -248,8 +248,8 @@ class TableContract(IndexContract):
         table.push(gradients, ADAGRAD)
         pushed(shard, gradients, ADAGRAD)
         for field in TRAINED:
-            (table.reset if forgets else table.write)(field, rows, values)
-            (shard.reset if forgets else shard.write)(field, rows, values)
+            table.write(field, rows, values, forgets)
+            shard.write(field, rows, values, forgets)
         table.push(gradients, ADAGRAD)
         pushed(shard, gradients, ADAGRAD)
         found = table.pull(EVERYTHING)
@@ -363,7 +363,7 @@ class TableContract(IndexContract):
         table.pull({Field.KNOWLEDGE: rows_of(1, 2, 3), Field.CONTEXT: rows_of(4)})
         table.push({Field.KNOWLEDGE: (rows_of(1, 2), np.ones((2, DIM), np.float32))}, SGD)
         table.write(Field.JOINT, rows_of(5, 6, 7), np.ones((3, DIM), np.float32))
-        table.reset(Field.CONTEXT, rows_of(0), np.ones((1, DIM), np.float32))
+        table.write(Field.CONTEXT, rows_of(0), np.ones((1, DIM), np.float32), is_reset=True)
         stats = table.stats()
         total = {name: sum(shard[name] for shard in stats) for name in COUNTED}
         assert (total["rows_pulled"], total["rows_pushed"]) == (4, 2 + 3 + 1)

@@ -63,7 +63,7 @@ def test_a_write_keeps_the_optimizer_state_and_a_reset_forgets_it(shard: Shard) 
     shard.write(Field.CONTEXT, rows, values)
     assert np.array_equal(shard.values[Field.CONTEXT][rows], values)
     assert np.array_equal(shard.state[Field.CONTEXT], state)
-    shard.reset(Field.CONTEXT, rows[:2], -values[:2])
+    shard.write(Field.CONTEXT, rows[:2], -values[:2], is_reset=True)
     assert np.array_equal(shard.values[Field.CONTEXT][rows], [*-values[:2], values[2]])
     assert shard.state[Field.CONTEXT][rows].tolist() == [0, 0, state[149]]
 
