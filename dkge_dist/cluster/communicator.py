@@ -1,6 +1,6 @@
 """The communicator of a Ray Train worker: collectives by torch.distributed, reports by the coordinator actor.
 
-Time and the wish to stop come from rank 0 with every all-reduce, so that all workers take the same decisions.
+Time and the stop signal come from rank 0 with every all-reduce, so that all workers take the same decisions.
 """
 
 from __future__ import annotations

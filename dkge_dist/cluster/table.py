@@ -209,7 +209,7 @@ class RayTable:
             part.spread(call.result(), shard, out)
 
     def _settle(self) -> None:
-        """Wait for pushes whose replies nobody needed: a shard may serve later requests first."""
+        """Wait for pushes whose replies were not needed: a shard may serve later requests first."""
         with self._lock:
             calls = [*self._unanswered, *(call for coming in self._pending for call in coming.pushed.values())]
             self._unanswered = []

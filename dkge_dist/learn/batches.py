@@ -40,7 +40,7 @@ class Batch(Generic[Objects]):
     (positives × shared) mark those that make a known triple; `log_weight` is the logarithm of how many entities each of
     them stands for. `tail_offset` and `head_offset` are the evidence that the logit of a positive begins with;
     those of the `unlearn_mask` are no triples any more, and are pushed away. `own_is_negative` where the question's own
-    entity competes too, though nobody drew it.
+    entity competes too, without being drawn.
     Otherwise `negative` is one entity a positive and `corrupts_head` says which side it replaces.
     """
 
@@ -151,7 +151,7 @@ class NegativeSampling:
 class EvidenceOffsets(NamedTuple):
     """What is added to the logit of each triple to learn, among tails and among heads, because a link explains it.
 
-    Vectors that are told learn what the graph does not say already.
+    With it vectors learn what the graph does not say already.
     """
 
     tail: Array

@@ -182,7 +182,7 @@ def load_state(folder: CheckpointFolder, dense: DenseParameters, tables: Tables)
 
 
 class CheckpointKeeper:
-    """Keeps all that a training moves in its checkpoints; the first worker writes, and nobody goes on before it has."""
+    """Keeps all that a training moves in its checkpoints; the first worker writes, the others wait for it."""
 
     def __init__(
         self, checkpoints: Checkpoints, dense: DenseParameters, tables: Tables, communicator: Communicator

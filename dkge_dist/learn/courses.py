@@ -109,8 +109,8 @@ class ChangedCourse:
         return first if epoch < first else epoch + self.settings.narrow_every
 
     def is_left(self) -> Array:
-        """Of the changed triples: added ones that, on either side, something else is nearer to; deleted ones that are
-        still believed."""
+        """Of the changed triples: added ones that, on either side, something else is nearer to; deleted ones that
+        still rank high."""
         ranks = self.check.rank(*joint_of(self.step, self.check))
         left: Array = (ranks.tail > 1) | (ranks.head > 1)
         deleted = slice(self.changed.added, None)
@@ -127,7 +127,7 @@ class ChangedCourse:
         """The mean loss of a question about what surrounds the change, of a batch of it; 0 where it is not needed.
 
         Deleted triples are unlearnt as far as they are more likely than that. In a large graph, or a model that did not
-        learn for long, not even what is believed has a probability worth pushing down.
+        learn for long, not even triples of the graph have a probability worth pushing down.
         """
         rng, stayed = np.random.default_rng([self.seed, 11]), self.plan.stayed
         if self.step.loss.kind != "softmax" or not stayed.shape[0] or not self.plan.deleted.count:

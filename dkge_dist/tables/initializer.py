@@ -104,6 +104,6 @@ def available_memory() -> int:
     with suppress(OSError, StopIteration, ValueError):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
         found.append(1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1]))
-    with suppress(OSError, ValueError):  # Often there is no limit, which is told as "max".
+    with suppress(OSError, ValueError):  # Where there is no limit it says "max".
         found.append(int(CGROUP.read_text(encoding="ascii")))
     return min(found)
