@@ -58,7 +58,7 @@ QUESTIONS = [("e4", "r2", None), (None, "r0", "e9"), ("e4", None, "e9"), ("e4", 
 
 
 def test_many_questions_are_answered_as_each_alone(store: Path) -> None:
-    """Whether lists of the whole graph are made for them, or each is answered from its surroundings."""
+    """One question and many take the same path."""
     options = AnswerOptions(5, why=True)
     together = ask(store, QUESTIONS, options)
     for question, found in zip(QUESTIONS, together, strict=True):
