@@ -67,13 +67,11 @@ def weights_of(arrays: Mapping[str, Array]) -> EvidenceWeights:
     """θ of a model version."""
     relation, common, units = _named(arrays, "weights", "relation", "common", "scale")
     width = len(FEATURES)
-    # Versions of the first releases do not say how much changed since.
-    known = units.shape in ((2,), (3,))
-    if relation.ndim != 3 or relation.shape[::2] != (2, width) or common.shape != (2, width) or not known:
+    if relation.ndim != 3 or relation.shape[::2] != (2, width) or common.shape != (2, width) or units.shape != (3,):
         shapes = f"{relation.shape}, {common.shape} and {units.shape}"
         raise DkgeError(f"weights of evidence of the shapes {shapes}: not of this program")
-    scale, near, *changed = units.tolist()
-    return EvidenceWeights(relation, common, scale, near, int(changed[0]) if changed else 0)
+    scale, near, changed = units.tolist()
+    return EvidenceWeights(relation, common, scale, near, int(changed))
 
 
 def counts_of(arrays: Mapping[str, Array]) -> RelationCounts:

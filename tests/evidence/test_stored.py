@@ -45,9 +45,3 @@ def test_counts_that_do_not_fit_are_refused(name: str) -> None:
             read({**arrays, name: wrong})
     with pytest.raises(DkgeError, match=f"evidence without {name}"):
         read({key: array for key, array in arrays.items() if key != name})
-
-
-def test_weights_of_the_first_releases_are_read() -> None:
-    arrays = to_arrays(scored(TRIPLES, 9, 3))
-    arrays["weights.scale"] = arrays["weights.scale"][:2]
-    assert weights_of(arrays).changed == 0

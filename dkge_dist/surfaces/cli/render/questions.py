@@ -68,7 +68,7 @@ def render_scores(report: dict[str, Any]) -> None:
 
 def _format_calibration(calibration: dict[str, Any] | None) -> str:
     if calibration is None:
-        return "no probabilities: the model was trained without validation triples, or by an older program"
+        return "no probabilities: the model was trained without validation triples"
     true, wrong = calibration["triples"], calibration["corrupted"]
     return f"probabilities calibrated on {true:,} validation triples against {wrong:,} with another end"
 
