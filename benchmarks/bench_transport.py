@@ -31,7 +31,6 @@ from benchmarks.transport_peers import ATTEMPT, CONTENDERS, Carrier
 from dkge_dist.cluster.requests import pull_request, push_request, read_pulled, read_reply
 from dkge_dist.cluster.server import ShardServer
 from dkge_dist.cluster.transport import Payload, RowSelection
-from dkge_dist.kernels.rows import scatter_rows
 from dkge_dist.learn.machine import keep_freed_memory
 from dkge_dist.tables.initializer import RowInitializer
 from dkge_dist.tables.plan import Partitioned, ShardPlan
@@ -68,7 +67,7 @@ class Slice(NamedTuple):
     def place(self, shard: int, values: dict[Field, Array], out: dict[Field, Array]) -> None:
         """Put the values of a shard where they belong in the batch."""
         for field, some in values.items():
-            scatter_rows(some, self.order(shard, field), out[field])
+            out[field][self.order(shard, field)] = some
 
 
 class Step(NamedTuple):

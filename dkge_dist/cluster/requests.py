@@ -20,8 +20,8 @@ import numpy as np
 from dkge_dist.cluster.errors import StaleAttemptError
 from dkge_dist.cluster.server import LocalRows, Patch, Reply, ShardServer, Values
 from dkge_dist.cluster.transport import AllocateReply, Message, Payload, Received, Shape, TransportServer
-from dkge_dist.kernels.bounds import first_outside
 from dkge_dist.kernels.jit import set_threads
+from dkge_dist.kernels.rows import first_outside
 from dkge_dist.tables.shard import Optimizer, OptimizerKind
 from dkge_dist.types import ROW, TRAINED, Array, DkgeError, Field
 

@@ -30,7 +30,7 @@ from dkge_dist.cluster.server import LocalRows, Reply
 from dkge_dist.cluster.transport import Address, Message, Payload, Received, RowSelection
 from dkge_dist.kernels.codes import grid_of, sample_of
 from dkge_dist.kernels.ranks import FilteredCandidates
-from dkge_dist.kernels.rows import RowMembership, scatter_rows
+from dkge_dist.kernels.rows import RowMembership
 from dkge_dist.runtime import Communicator
 from dkge_dist.store.manifest import PartEntry, TableEntry
 from dkge_dist.store.storage import Staging
@@ -69,7 +69,7 @@ class RowSlice:
     def spread(self, values: Pulled, shard: int, out: Pulled) -> None:
         """Put what a shard answered where the request has it."""
         for field, some in values.items():
-            scatter_rows(some, self.order(shard, field), out[field])
+            out[field][self.order(shard, field)] = some
 
 
 class PendingPull:

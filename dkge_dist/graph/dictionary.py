@@ -21,7 +21,7 @@ from dkge_dist.graph.labels import Labels
 from dkge_dist.graph.sources.base import NameBatch
 from dkge_dist.kernels.hashing import digests
 from dkge_dist.kernels.labels import GrowingTable, LabelTable, Queries, lookup, make_slots
-from dkge_dist.kernels.text import any_byte, copy_fields
+from dkge_dist.kernels.text import copy_fields, last_byte
 from dkge_dist.types import MAX_ROWS, OFFSET, ROW, Array, DkgeError
 
 MAX_RANK = 255
@@ -117,7 +117,7 @@ def folded(names: Labels) -> Labels:
     data = names.data.copy()
     data[data == 0] = ord(" ")
     data += ((data >= ord("A")) & (data <= ord("Z"))).astype(np.uint8) << 5
-    wide = np.flatnonzero(any_byte(names.data, names.start, names.stop, FIRST_WIDE, 255))
+    wide = np.flatnonzero(last_byte(names.data, names.start, names.stop, FIRST_WIDE, 255) >= 0)
     if not wide.shape[0]:
         return Labels(data, names.start, names.stop)
     lower = Labels(data, names.start, names.stop)

@@ -15,9 +15,8 @@ import numpy as np
 from dkge_dist.graph.dictionary import Dictionary
 from dkge_dist.graph.diff import Change, Diff, hash_triples
 from dkge_dist.graph.snapshot import Snapshot
-from dkge_dist.kernels.removable_triples import removable_triples
 from dkge_dist.kernels.sets import distinct
-from dkge_dist.kernels.triples import canonical, minus, union
+from dkge_dist.kernels.triples import canonical, minus, removable_triples, union
 from dkge_dist.types import Array, Split, Triples
 
 _SEED = 0x686F6C646F7574

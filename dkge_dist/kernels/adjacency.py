@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dkge_dist.kernels.contexts import Contexts
-from dkge_dist.kernels.jit import as_readonly, parallel_kernel, prange, subkernel
+from dkge_dist.kernels.hashing import count_bits, lowest_set_bit
+from dkge_dist.kernels.jit import as_readonly, kernel, parallel_kernel, prange, subkernel
 from dkge_dist.types import OFFSET, ROW, Array
 
 WIDTHS = (8, 16, 24, 32, 40)
@@ -45,26 +46,11 @@ class RaggedContexts(NamedTuple):
 
 
 @subkernel
-def _popcount(word):  # type: ignore[no-untyped-def]
-    """Number of set bits."""
-    word -= (word >> np.uint64(1)) & np.uint64(0x5555555555555555)
-    word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
-    word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    return np.int64((word * np.uint64(0x0101010101010101)) >> np.uint64(56))
-
-
-@subkernel
-def lowest_set_bit(word):  # type: ignore[no-untyped-def]
-    """Index of the lowest set bit."""
-    return _popcount((word & (np.uint64(0) - word)) - np.uint64(1))
-
-
-@subkernel
 def _degree(mask, b, i):  # type: ignore[no-untyped-def]
     """Degree in Â: the neighbours and the self loop."""
     degree = 1
     for w in range(mask.shape[2]):
-        degree += _popcount(mask[b, i, w])
+        degree += count_bits(mask[b, i, w])
     return degree
 
 
@@ -126,9 +112,9 @@ def padded_blocks(contexts: Contexts) -> list[PaddedBlock]:
     return blocks
 
 
-@parallel_kernel
+@kernel
 def _count_entries(contexts, indptr, degree):  # type: ignore[no-untyped-def]
-    for b in prange(contexts.size.shape[0]):
+    for b in range(contexts.size.shape[0]):
         for i in range(contexts.size[b]):
             degree[indptr[b] + i] = _degree(contexts.mask, b, i)
 

@@ -1,11 +1,27 @@
-"""Arrays that grow inside a kernel, for results whose size is not known beforehand."""
+"""Short ranges sorted, and arrays that grow, inside a kernel."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from dkge_dist.kernels.jit import subkernel
-from dkge_dist.kernels.triples import sort_range
+
+INSERTION_SORT_UP_TO = 24
+
+
+@subkernel
+def sort_range(values, begin, end):  # type: ignore[no-untyped-def]
+    """Sort `values[begin:end]` in place. Most ranges are short, where insertion sort is fastest."""
+    if end - begin > INSERTION_SORT_UP_TO:
+        values[begin:end].sort()
+        return
+    for i in range(begin + 1, end):
+        value = values[i]
+        j = i
+        while j > begin and values[j - 1] > value:
+            values[j] = values[j - 1]
+            j -= 1
+        values[j] = value
 
 
 @subkernel

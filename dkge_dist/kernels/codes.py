@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dkge_dist.kernels.byte_distances import ERROR_BITS, rows_within
-from dkge_dist.kernels.hashing import xxh64
+from dkge_dist.kernels.hashing import count_bits, lowest_set_bit, xxh64
 from dkge_dist.kernels.jit import as_readonly, estimate, parallel_kernel, prange, subkernel
 from dkge_dist.kernels.ranks import TILE, FilteredCandidates, among_candidates, count_closer
 from dkge_dist.types import OFFSET, ROW, Array
@@ -178,22 +178,6 @@ def _asked_of(candidates, at, tile):  # type: ignore[no-untyped-def]
     return asked, at
 
 
-@subkernel
-def _count(bits):  # type: ignore[no-untyped-def]
-    """How many bits are set."""
-    twos, fours = np.uint64(0x5555555555555555), np.uint64(0x3333333333333333)
-    bits -= (bits >> np.uint64(1)) & twos
-    bits = (bits & fours) + ((bits >> np.uint64(2)) & fours)
-    bits = (bits + (bits >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    return np.int64((bits * np.uint64(0x0101010101010101)) >> np.uint64(56))
-
-
-@subkernel
-def _first(bits):  # type: ignore[no-untyped-def]
-    """The number of the first bit that is set."""
-    return _count(~bits & (bits - np.uint64(1)))
-
-
 @estimate
 def _estimate(query_QD, q, table_ED, row):  # type: ignore[no-untyped-def]
     """The distance of a query to a row, added in any order."""
@@ -237,10 +221,10 @@ def _count_closer(asking, table_ED, tiles_TGW, candidates, filtered, closer_SQ, 
                     continue
                 skipped, skip_Q[q - first] = _asked_of(filtered.rows[: filtered.indptr[q + 1]], skip_Q[q - first], tile)
                 near &= ~skipped
-                closer_SQ[span, q] += _count(near & sure)
+                closer_SQ[span, q] += count_bits(near & sure)
                 near &= ~sure
                 while near != 0:
-                    row, near = tile * TILE + _first(near), near & (near - np.uint64(1))
+                    row, near = tile * TILE + lowest_set_bit(near), near & (near - np.uint64(1))
                     about = _estimate(asking.query_QD, q, table_ED, row)
                     closer_SQ[span, q] += about < asking.surely_Q[q]
                     if not (about < asking.surely_Q[q] or about > asking.hardly_Q[q]):
@@ -298,7 +282,7 @@ def _list_near(codes_QG, limit_Q, tiles_TGW, first_tile, candidates, rows_QN, co
                 if near == 0:
                     continue
                 while near != 0:
-                    rows_QN[q, first + counts_SQ[span, q]] = (first_tile + tile) * TILE + _first(near)
+                    rows_QN[q, first + counts_SQ[span, q]] = (first_tile + tile) * TILE + lowest_set_bit(near)
                     near &= near - np.uint64(1)
                     counts_SQ[span, q] += 1
 

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dkge_dist.kernels.buffers import sort_range
 from dkge_dist.kernels.csr import Adjacency, entry, has, locate
 from dkge_dist.kernels.hashing import combine
 from dkge_dist.kernels.jit import as_readonly, kernel, parallel_kernel, prange, subkernel
-from dkge_dist.kernels.triples import sort_range
 from dkge_dist.types import OFFSET, ROW, Array
 
 SCAN_UP_TO, SCAN_FACTOR = 48, 4

@@ -151,9 +151,9 @@ def _fill_slots(rows, slot_row, slot_list):  # type: ignore[no-untyped-def]
         slot_list[at] = i
 
 
-@parallel_kernel
+@kernel
 def _list_sizes(adjacency, rows, out):  # type: ignore[no-untyped-def]
-    for i in prange(rows.shape[0]):
+    for i in range(rows.shape[0]):
         _, begin, end = locate(adjacency, rows[i])
         out[i] = end - begin
 
@@ -165,11 +165,11 @@ def list_sizes(adjacency: Adjacency, rows: Array) -> Array:
     return out
 
 
-@parallel_kernel
+@kernel
 def _patch_lists(adjacency, rows, removed, added, out):  # type: ignore[no-untyped-def]
     """Write the lists of `rows` without `removed` and with `added`, which have one list per position in `rows`."""
     entries = out.entries
-    for i in prange(rows.shape[0]):
+    for i in range(rows.shape[0]):
         patched, begin, end = locate(adjacency, rows[i])
         old, new, at = removed.indptr[i], added.indptr[i], out.indptr[i]
         for k in range(begin, end):
@@ -266,9 +266,9 @@ def undirected(out: Adjacency, into: Adjacency) -> Adjacency:
     return Adjacency.of(indptr, entries)
 
 
-@parallel_kernel
+@kernel
 def _joined(out, left, right, result):  # type: ignore[no-untyped-def]
-    for i in prange(left.shape[0]):
+    for i in range(left.shape[0]):
         result[i] = linked(out, left[i], right[i]) or linked(out, right[i], left[i])
 
 
@@ -279,13 +279,8 @@ def joined(out: Adjacency, left: Array, right: Array) -> Array:
     return result
 
 
-@kernel
-def _list_of(adjacency, row):  # type: ignore[no-untyped-def]
-    patched, begin, end = locate(adjacency, row)
-    return adjacency.patch_entries[begin:end].copy() if patched else adjacency.entries[begin:end].copy()
-
-
 def list_of(adjacency: Adjacency, row: int) -> Array:
     """The list of one row."""
-    found: Array = _list_of(adjacency, np.int64(row))
+    patched, begin, end = locate(adjacency, np.int64(row))
+    found: Array = (adjacency.patch_entries if patched else adjacency.entries)[begin:end].copy()
     return found

@@ -1,4 +1,4 @@
-"""Stable hashes: digests of labels, and priorities for consistent sampling.
+"""Stable hashes (digests of labels, priorities for consistent sampling), and bits of words.
 
 A label's digest is XXH64 of its UTF-8 bytes with seed 0 (a published, frozen algorithm), so samples and held-out cuts
 are the same in every store that holds the label, whatever its row. Digests are not cryptographic: labels are equal only
@@ -91,6 +91,21 @@ def avalanche(x):  # type: ignore[no-untyped-def]
 def combine(left, right):  # type: ignore[no-untyped-def]
     """One hash of an ordered pair of 64-bit values."""
     return avalanche(_rotate(left, 27) * _P1 + right * _P2 + _P4)
+
+
+@subkernel
+def count_bits(word):  # type: ignore[no-untyped-def]
+    """Number of set bits."""
+    word -= (word >> np.uint64(1)) & np.uint64(0x5555555555555555)
+    word = (word & np.uint64(0x3333333333333333)) + ((word >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    word = (word + (word >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return np.int64((word * np.uint64(0x0101010101010101)) >> np.uint64(56))
+
+
+@subkernel
+def lowest_set_bit(word):  # type: ignore[no-untyped-def]
+    """Index of the lowest set bit."""
+    return count_bits((word & (np.uint64(0) - word)) - np.uint64(1))
 
 
 @parallel_kernel

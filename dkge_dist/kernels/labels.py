@@ -136,33 +136,13 @@ def _fill_slots(row_digest, slots):  # type: ignore[no-untyped-def]
         slots[at] = row + 1
 
 
-@kernel
-def _slots_fit(slots, rows):  # type: ignore[no-untyped-def]
-    """One slot for every row, and no other ones. No early exit, so that the loop is vectorised."""
-    largest, taken = np.uint32(0), 0
-    for i in range(slots.shape[0]):
-        largest = max(largest, slots[i])
-        taken += slots[i] != EMPTY
-    return taken == rows and largest <= rows
-
-
-@kernel
-def _offsets_fit(offset, size):  # type: ignore[no-untyped-def]
-    descending = 0
-    for i in range(1, offset.shape[0]):
-        descending += offset[i] < offset[i - 1]
-    return offset.shape[0] > 0 and descending == 0 and offset[0] >= 0 and offset[offset.shape[0] - 1] <= size
-
-
 def is_sound(table: LabelTable) -> bool:
     """Can it be searched? Kernels check no bounds, and a search ends at a free slot."""
-    rows = table.digest.shape[0]
-    return (
-        table.offset.shape[0] == rows + 1
-        and rows < table.slots.shape[0]
-        and bool(_slots_fit(as_readonly(table.slots), rows))
-        and bool(_offsets_fit(as_readonly(table.offset), table.data.shape[0]))
-    )
+    rows, offset = table.digest.shape[0], table.offset
+    if offset.shape[0] != rows + 1 or rows >= table.slots.shape[0] or np.count_nonzero(table.slots) != rows:
+        return False
+    is_within = offset[0] >= 0 and offset[-1] <= table.data.shape[0]
+    return bool(table.slots.max() <= rows and is_within and (offset[1:] >= offset[:-1]).all())
 
 
 def _slot_count(rows: int) -> int:

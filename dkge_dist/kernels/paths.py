@@ -14,12 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dkge_dist.kernels.buffers import append, sort_distinct
+from dkge_dist.kernels.buffers import append, sort_distinct, sort_range
 from dkge_dist.kernels.contexts import Contexts, Sampling, bottom_k_offer, join_vertices
 from dkge_dist.kernels.csr import Adjacency, entry, locate, lower_bound
 from dkge_dist.kernels.hashing import combine
 from dkge_dist.kernels.jit import as_readonly, kernel, subkernel
-from dkge_dist.kernels.triples import sort_range
 from dkge_dist.kernels.walks import SEARCH_FACTOR
 from dkge_dist.types import OFFSET, ROW, Array, DkgeError
 

@@ -136,20 +136,10 @@ def distances_to_all(query_QD: Array, table_ED: Array, candidates: Array) -> Arr
     return out
 
 
-@parallel_kernel
-def _distances_between(query_QD, true_QD, out_Q):  # type: ignore[no-untyped-def]
-    for q in prange(query_QD.shape[0]):
-        total = np.float32(0)
-        for d in range(query_QD.shape[1]):
-            total += abs(query_QD[q, d] - true_QD[q, d])
-        out_Q[q] = total
-
-
 def distances_between(query_QD: Array, true_QD: Array) -> Array:
     """The distance of each query to its true row, summed in the order of `count_closer`, so that ties are exact."""
-    out = np.empty(query_QD.shape[0], np.float32)
-    _distances_between(as_readonly(query_QD, np.float32), as_readonly(true_QD, np.float32), out)
-    return out
+    count = query_QD.shape[0]
+    return distances_to_rows(query_QD, true_QD, np.arange(count + 1), np.arange(count))
 
 
 @parallel_kernel
@@ -170,51 +160,65 @@ def distances_to_rows(query_QD: Array, table_ED: Array, indptr: Array, rows: Arr
     return out
 
 
+@subkernel
+def _merge_one(rows, at, value, true, placed):  # type: ignore[no-untyped-def]
+    """Write the next of ascending values, and `true` before it if it is due; (where to go on, is `true` there now?)."""
+    if not placed and value >= true:
+        placed = True
+        if value != true:
+            if rows.shape[0]:
+                rows[at] = true
+            at += 1
+    if rows.shape[0]:
+        rows[at] = value
+    return at + 1, placed
+
+
+@subkernel
+def _merge_last(rows, at, true, placed):  # type: ignore[no-untyped-def]
+    """Write `true` at the end if it has not been written; where to go on."""
+    if placed:
+        return at
+    if rows.shape[0]:
+        rows[at] = true
+    return at + 1
+
+
 @kernel
-def _known(adjacency, anchors, relations, true, indptr, rows):  # type: ignore[no-untyped-def]
+def _known(adjacency, asked, indptr, rows):  # type: ignore[no-untyped-def]
     """Count (or, with `rows` given, list) the known answers to each (anchor, relation), `true` included."""
+    anchors, relations, true = asked
     for q in range(anchors.shape[0]):
         patched, begin, end = locate(adjacency, anchors[q])
-        count = 0
-        placed = False
+        at, placed = indptr[q], False
         for k in range(begin, end):
             code = entry(adjacency, patched, k)
-            if code & 0xFFFFFFFF != relations[q]:
-                continue
-            answer = code >> 32
-            if not placed and answer >= true[q]:
-                placed = True
-                if answer != true[q]:
-                    if rows.shape[0]:
-                        rows[indptr[q] + count] = true[q]
-                    count += 1
-            if rows.shape[0]:
-                rows[indptr[q] + count] = answer
-            count += 1
-        if not placed:
-            if rows.shape[0]:
-                rows[indptr[q] + count] = true[q]
-            count += 1
-        if not rows.shape[0]:
-            indptr[q + 1] = count
+            if code & 0xFFFFFFFF == relations[q]:
+                at, placed = _merge_one(rows, at, code >> 32, true[q], placed)
+        at = _merge_last(rows, at, true[q], placed)
+        indptr[q + 1] = at
+
+
+def _readonly(*columns: Array) -> tuple[Array, ...]:
+    return tuple(as_readonly(column, ROW) for column in columns)
 
 
 def answer_counts(adjacency: Adjacency, anchors: Array, relations: Array, true: Array) -> Array:
     """How many rows `known_answers` would list for each query."""
     indptr = np.zeros(anchors.shape[0] + 1, OFFSET)
-    anchors, relations, true = (as_readonly(column, ROW) for column in (anchors, relations, true))
-    _known(adjacency, anchors, relations, true, indptr, np.empty(0, ROW))
-    return indptr[1:]
+    asked = _readonly(anchors, relations, true)
+    _known(adjacency, asked, indptr, np.empty(0, ROW))
+    return np.diff(indptr)
 
 
 def known_answers(adjacency: Adjacency, anchors: Array, relations: Array, true: Array) -> FilteredCandidates:
     """For each query: its known answers and the true one, none of which competes with the true one."""
-    anchors, relations, true = (as_readonly(column, ROW) for column in (anchors, relations, true))
+    asked = _readonly(anchors, relations, true)
     indptr = np.zeros(anchors.shape[0] + 1, OFFSET)
-    np.cumsum(answer_counts(adjacency, anchors, relations, true), out=indptr[1:])
+    _known(adjacency, asked, indptr, np.empty(0, ROW))
     rows = np.empty(indptr[-1], ROW)
     if rows.shape[0]:
-        _known(adjacency, anchors, relations, true, indptr, rows)
+        _known(adjacency, asked, indptr, rows)
     return FilteredCandidates(indptr, rows)
 
 
@@ -237,37 +241,25 @@ def concatenated(parts: Sequence[FilteredCandidates]) -> FilteredCandidates:
 def _shared(indptr, rows, number, true, out_indptr, out):  # type: ignore[no-untyped-def]
     """Count (or, with `out` given, write) the list that each query shares, with its own true row in it."""
     for q in range(number.shape[0]):
-        count = 0
-        placed = true[q] < 0
+        at, placed = out_indptr[q], true[q] < 0
         for k in range(indptr[number[q]], indptr[number[q] + 1]):
-            if not placed and rows[k] >= true[q]:
-                placed = True
-                if rows[k] != true[q]:
-                    if out.shape[0]:
-                        out[out_indptr[q] + count] = true[q]
-                    count += 1
-            if out.shape[0]:
-                out[out_indptr[q] + count] = rows[k]
-            count += 1
-        if not placed:
-            if out.shape[0]:
-                out[out_indptr[q] + count] = true[q]
-            count += 1
-        if not out.shape[0]:
-            out_indptr[q + 1] = count
+            at, placed = _merge_one(out, at, rows[k], true[q], placed)
+        at = _merge_last(out, at, true[q], placed)
+        out_indptr[q + 1] = at
 
 
 def shared_lists(lists: FilteredCandidates, number: Array, true: Array) -> FilteredCandidates:
     """Of each query the list with its number, and its true row too, if that is not negative."""
-    indptr, rows = as_readonly(lists.indptr, OFFSET), as_readonly(lists.rows, ROW)
-    number, true = as_readonly(number, OFFSET), as_readonly(true, ROW)
-    out_indptr = np.zeros(number.shape[0] + 1, OFFSET)
-    _shared(indptr, rows, number, true, out_indptr, np.empty(0, ROW))
-    np.cumsum(out_indptr, out=out_indptr)
-    out = np.empty(out_indptr[-1], ROW)
+    given = (
+        as_readonly(lists.indptr, OFFSET), as_readonly(lists.rows, ROW), as_readonly(number, OFFSET),
+        as_readonly(true, ROW),
+    )  # fmt: skip
+    indptr = np.zeros(number.shape[0] + 1, OFFSET)
+    _shared(*given, indptr, np.empty(0, ROW))
+    out = np.empty(indptr[-1], ROW)
     if out.shape[0]:
-        _shared(indptr, rows, number, true, out_indptr, out)
-    return FilteredCandidates(out_indptr, out)
+        _shared(*given, indptr, out)
+    return FilteredCandidates(indptr, out)
 
 
 def _codes(indptr: Array, rows: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Rows of a batch: gathered from a table, scattered into an array, and looked up in another batch.
+"""Rows of tables: within their bounds, partitioned by shard, gathered, looked up in another batch, and stepped.
 
 Nothing here costs more than the batch, whatever the size of the table.
 """
@@ -7,8 +7,31 @@ from __future__ import annotations
 
 import numpy as np
 
-from dkge_dist.kernels.jit import as_readonly, kernel, parallel_kernel, prange
+from dkge_dist.kernels.jit import parallel_kernel, prange
+from dkge_dist.kernels.vectors import dot
 from dkge_dist.types import OFFSET, ROW, Array
+
+
+def first_outside(rows: Array, size: int) -> int:
+    """Where the first of some rows stands that is negative or not below `size`; -1 if there is none."""
+    if not rows.shape[0] or (rows.min() >= 0 and rows.max() < size):
+        return -1
+    return int(np.argmax((rows < 0) | (rows >= size)))
+
+
+def partition(rows: Array, block_rows: int, shards: int) -> tuple[Array, Array, Array]:
+    """(order, local rows, begin): shard s owns `rows[order[begin[s]:begin[s + 1]]]`, as local rows of the same slice.
+
+    Blocks of `block_rows` rows go to the shards round robin: shard = (row // block_rows) % shards. Rows of a shard keep
+    their order.
+    """
+    block = rows // block_rows
+    shard = block % shards
+    # Few bits are sorted by counting.
+    order = np.argsort(shard.astype(np.uint16) if shards <= 1 << 16 else shard, kind="stable").astype(OFFSET)
+    begin = np.zeros(shards + 1, OFFSET)
+    np.cumsum(np.bincount(shard, minlength=shards), out=begin[1:])
+    return order, (block // shards * block_rows + rows % block_rows)[order].astype(ROW), begin
 
 
 @parallel_kernel
@@ -19,31 +42,6 @@ def gather_rows(table_RD, rows_U, out_UD):  # type: ignore[no-untyped-def]
             out_UD[u, d] = table_RD[rows_U[u], d]
 
 
-@kernel
-def _scatter(values_ND, order, out_MD):  # type: ignore[no-untyped-def]
-    for i in range(order.shape[0]):
-        to = order[i]
-        for d in range(values_ND.shape[1]):
-            out_MD[to, d] = values_ND[i, d]
-
-
-def scatter_rows(values_ND: Array, order: Array, out_MD: Array) -> None:
-    """out[order[i]] = values[i]; the positions `order` are distinct."""
-    _scatter(as_readonly(values_ND, np.float32), as_readonly(order, OFFSET), out_MD)
-
-
-@kernel
-def _set_flags(rows, flags, value):  # type: ignore[no-untyped-def]
-    for i in range(rows.shape[0]):
-        flags[rows[i]] = value
-
-
-@kernel
-def _get_flags(rows, flags, out):  # type: ignore[no-untyped-def]
-    for i in range(rows.shape[0]):
-        out[i] = flags[rows[i]]
-
-
 class RowMembership:
     """Tells which rows of one batch are in another, by a flag per row of the table that is kept between batches."""
 
@@ -52,9 +50,30 @@ class RowMembership:
 
     def isin(self, rows: Array, others: Array) -> Array:
         """For each of `rows`: is it one of `others`?"""
-        found = np.empty(rows.shape[0], np.bool_)
-        others = as_readonly(others, ROW)
-        _set_flags(others, self._flags, True)
-        _get_flags(as_readonly(rows, ROW), self._flags, found)
-        _set_flags(others, self._flags, False)
+        self._flags[others] = True
+        found: Array = self._flags[rows]
+        self._flags[others] = False
         return found
+
+
+@parallel_kernel
+def adagrad_rows(table_RD, state_R, rows_U, grad_UD, rate, damping, epsilon):  # type: ignore[no-untyped-def]
+    """Row-wise Adagrad: one accumulated mean square per row instead of one per component. Rows are distinct.
+
+    `damping` is added to it: without, the first step is as long as the rate, however small the gradient.
+    """
+    dim = grad_UD.shape[1]
+    for u in prange(rows_U.shape[0]):
+        row = rows_U[u]
+        state_R[row] += dot(grad_UD[u], grad_UD[u]) / dim
+        step = rate / (np.sqrt(state_R[row] + damping) + epsilon)
+        for d in range(dim):
+            table_RD[row, d] -= step * grad_UD[u, d]
+
+
+@parallel_kernel
+def sgd_rows(table_RD, rows_U, grad_UD, rate):  # type: ignore[no-untyped-def]
+    """Stochastic gradient descent on distinct rows."""
+    for u in prange(rows_U.shape[0]):
+        for d in range(grad_UD.shape[1]):
+            table_RD[rows_U[u], d] -= rate * grad_UD[u, d]

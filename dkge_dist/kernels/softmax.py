@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dkge_dist.kernels.adjacency import lowest_set_bit
 from dkge_dist.kernels.byte_distances import rows_within
 from dkge_dist.kernels.codes import ALL, NO_ERROR_KNOWN, NONE_BELOW, groups_of, tiles_of
+from dkge_dist.kernels.hashing import lowest_set_bit
 from dkge_dist.kernels.jit import as_readonly, parallel_kernel, prange, subkernel
 from dkge_dist.kernels.ranks import TILE
 from dkge_dist.kernels.vectors import add_slopes, distance, exponentials, total

@@ -26,13 +26,8 @@ MAX_KEY_SLOTS = sum(10**digits for digits in range(1, MAX_KEY_DIGITS + 1))
 MAX_DECIMAL_DIGITS = 18
 
 
-@kernel
-def _count_lines(data):  # type: ignore[no-untyped-def]
-    lines = 0
-    for i in range(data.shape[0]):
-        if data[i] == NEWLINE:
-            lines += 1
-    return lines
+def _count_lines(data: Array) -> int:
+    return int(np.count_nonzero(data == NEWLINE))
 
 
 @kernel
@@ -250,22 +245,11 @@ def decimals(data: Array, start: Array, stop: Array) -> Array:
     return values
 
 
-@kernel
-def _equal(data, start, stop, constant, result):  # type: ignore[no-untyped-def]
-    length = constant.shape[0]
-    for i in range(start.shape[0]):
-        same = stop[i] - start[i] == length
-        if same:
-            for j in range(length):
-                same = same and data[start[i] + j] == constant[j]
-        result[i] = same
-
-
 def equal_to(data: Array, start: Array, stop: Array, constant: str) -> Array:
     """Which fields are exactly `constant`."""
-    result = np.empty(start.shape[0], np.bool_)
-    _equal(data, start, stop, np.frombuffer(constant.encode("utf-8"), np.uint8), result)
-    return result
+    other = np.frombuffer(constant.encode("utf-8"), np.uint8)
+    begin = np.zeros(start.shape[0], OFFSET)
+    return same_fields(data, start, stop, other, begin, begin + other.shape[0])
 
 
 @kernel
@@ -327,35 +311,20 @@ def copy_fields(data: Array, start: Array, stop: Array, out: Array) -> None:
 
 
 @kernel
-def _any_byte(data, start, stop, low, high, result):  # type: ignore[no-untyped-def]
-    for i in range(start.shape[0]):
-        found = False
-        for j in range(start[i], stop[i]):
-            found = found or (data[j] >= low and data[j] <= high)
-        result[i] = found
-
-
-def any_byte(data: Array, start: Array, stop: Array, low: int, high: int) -> Array:
-    """Which fields hold a byte from `low` to `high`."""
-    result = np.empty(start.shape[0], np.bool_)
-    _any_byte(as_readonly(data), as_readonly(start), as_readonly(stop), low, high, result)
-    return result
-
-
-@kernel
-def _last_byte(data, start, stop, byte, place):  # type: ignore[no-untyped-def]
+def _last_byte(data, start, stop, low, high, place):  # type: ignore[no-untyped-def]
     for i in range(start.shape[0]):
         place[i] = -1
         for j in range(stop[i] - 1, start[i] - 1, -1):
-            if data[j] == byte:
+            if data[j] >= low and data[j] <= high:
                 place[i] = j
                 break
 
 
-def last_byte(data: Array, start: Array, stop: Array, byte: int) -> Array:
-    """Where each field holds `byte` for the last time; -1 where it does not."""
+def last_byte(data: Array, start: Array, stop: Array, low: int, high: int | None = None) -> Array:
+    """Where each field holds a byte from `low` to `high` (`low` alone by default) for the last time; -1: nowhere."""
     place = np.empty(start.shape[0], OFFSET)
-    _last_byte(as_readonly(data), as_readonly(start), as_readonly(stop), byte, place)
+    high = low if high is None else high
+    _last_byte(as_readonly(data), as_readonly(start), as_readonly(stop), low, high, place)
     return place
 
 

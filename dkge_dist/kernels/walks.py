@@ -1,4 +1,4 @@
-"""Intersections of neighbour lists, and rows within a few steps of a changed edge.
+"""Intersections of neighbour lists, rows within a few steps of a changed edge, and triples of given entities.
 
 Where two lists differ much in length, the cost follows the shorter one: an edge of a hub costs what its other end does.
 """
@@ -8,9 +8,10 @@ from __future__ import annotations
 import numpy as np
 
 from dkge_dist.kernels.buffers import append, sort_distinct
-from dkge_dist.kernels.csr import Adjacency, entry, locate, lower_bound
+from dkge_dist.kernels.csr import Adjacency, entry, list_sizes, locate, lower_bound
+from dkge_dist.kernels.hashing import combine
 from dkge_dist.kernels.jit import as_readonly, kernel, subkernel
-from dkge_dist.types import ROW, Array
+from dkge_dist.types import OFFSET, ROW, Array, Triples
 
 SEARCH_FACTOR = 16
 """A list this many times longer than the other is searched instead of scanned."""
@@ -131,3 +132,37 @@ def _near_both(adjacency, left, right, hops):  # type: ignore[no-untyped-def]
 def near_both(neighbours: Adjacency, left: Array, right: Array, hops: int) -> Array:
     """Rows within `hops` - 1 of an end of one of the edges, or within `hops` of both its ends."""
     return _near_both(neighbours, as_readonly(left, ROW), as_readonly(right, ROW), hops)  # type: ignore[no-any-return]
+
+
+@kernel
+def _fill(outgoing, incoming, rows, seed, indptr, head, relation, tail):  # type: ignore[no-untyped-def]
+    for i in range(rows.shape[0]):
+        out_patched, out_begin, out_end = locate(outgoing, rows[i])
+        in_patched, in_begin, in_end = locate(incoming, rows[i])
+        total = (out_end - out_begin) + (in_end - in_begin)
+        wanted = indptr[i + 1] - indptr[i]
+        # A random start and an even stride: every triple has the same probability, none is taken twice.
+        first = np.int64(combine(seed, np.uint64(rows[i])) % np.uint64(max(total, 1)))
+        for k in range(wanted):
+            position = (first + (k * total) // wanted) % total
+            at = indptr[i] + k
+            if position < out_end - out_begin:
+                code = entry(outgoing, out_patched, out_begin + position)
+                head[at], tail[at] = rows[i], code >> 32
+            else:
+                code = entry(incoming, in_patched, in_begin + position - (out_end - out_begin))
+                head[at], tail[at] = code >> 32, rows[i]
+            relation[at] = code & 0xFFFFFFFF
+
+
+def triples_of(outgoing: Adjacency, incoming: Adjacency, rows: Array, limit: int, seed: int) -> Triples:
+    """The triples of each of `rows`, sampled where they are more than `limit`, at a cost that follows the sample.
+
+    A triple of two of the rows may be in the result twice.
+    """
+    indptr = np.zeros(rows.shape[0] + 1, OFFSET)
+    rows = as_readonly(rows, ROW)
+    np.cumsum(np.minimum(list_sizes(outgoing, rows) + list_sizes(incoming, rows), limit), out=indptr[1:])
+    columns = Triples(*(np.empty(indptr[-1], ROW) for _ in range(3)))
+    _fill(outgoing, incoming, rows, np.uint64(seed), as_readonly(indptr), *columns)
+    return columns

@@ -16,9 +16,9 @@ from dkge_dist.graph.diff import Diff
 from dkge_dist.graph.topology import Topology
 from dkge_dist.graph.training_graph import Affected, AffectedBy, TrainingGraph
 from dkge_dist.kernels.csr import list_sizes
-from dkge_dist.kernels.selection import triples_of
 from dkge_dist.kernels.sets import distinct
 from dkge_dist.kernels.triples import canonical, group, positions
+from dkge_dist.kernels.walks import triples_of
 from dkge_dist.types import OFFSET, ROW, Array, Field, Triples
 
 

@@ -13,8 +13,8 @@ from dkge_dist.graph.dictionary import Segment
 from dkge_dist.graph.diff import Change, Diff
 from dkge_dist.graph.labels import Labels
 from dkge_dist.graph.snapshot import Base, Degrees
-from dkge_dist.kernels.bounds import first_outside
 from dkge_dist.kernels.labels import LabelTable, is_sound
+from dkge_dist.kernels.rows import first_outside
 from dkge_dist.kernels.triples import first_unsound
 from dkge_dist.store.manifest import BaseEntry, ChangeEntry, PartEntry, SegmentEntry
 from dkge_dist.store.parts import numbers_of, read_columns, read_numbers, save_columns

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dkge_dist.kernels.partition import partition
+from dkge_dist.kernels.rows import partition
 from dkge_dist.tables.checkpoint import Span
 from dkge_dist.types import ROW, Array
 

@@ -11,8 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from dkge_dist.kernels.jit import as_readonly
-from dkge_dist.kernels.optimizers import adagrad_rows, sgd_rows
-from dkge_dist.kernels.rows import gather_rows
+from dkge_dist.kernels.rows import adagrad_rows, gather_rows, sgd_rows
 from dkge_dist.types import ROW, TRAINED, Array, Field
 
 EPSILON = 1e-10

@@ -130,17 +130,12 @@ def test_keys_of_ten_digits_are_refused() -> None:
     assert text.key_slots(*spans([b"tt0000000000", b"tt000000000"]), "tt").tolist() == [-1, 111_111_110]
 
 
-@given(fields=st.lists(FIELD_BYTES), low=st.integers(0, 255), high=st.integers(0, 255))
-def test_fields_with_a_byte_in_a_range(fields: list[bytes], low: int, high: int) -> None:
-    found = text.any_byte(*spans(fields), low, high)
-    assert found.tolist() == [any(low <= byte <= high for byte in field) for field in fields]
-
-
-@given(fields=st.lists(FIELD_BYTES), byte=st.integers(0, 255))
-def test_the_last_byte_of_its_kind(fields: list[bytes], byte: int) -> None:
+@given(fields=st.lists(FIELD_BYTES), low=st.integers(0, 255), high=st.integers(0, 255) | st.none())
+def test_the_last_byte_in_a_range(fields: list[bytes], low: int, high: int | None) -> None:
     data, start, stop = spans(fields)
-    place = text.last_byte(data, start, stop, byte)
-    expected = [field.rfind(bytes([byte])) for field in fields]
+    place = text.last_byte(data, start, stop, low, high)
+    wanted = range(low, (low if high is None else high) + 1)
+    expected = [max((i for i, byte in enumerate(field) if byte in wanted), default=-1) for field in fields]
     assert np.where(place < 0, -1, place - start).tolist() == expected
 
 

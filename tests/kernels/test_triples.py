@@ -9,7 +9,7 @@ from dkge_dist.kernels import triples as kernels
 from dkge_dist.types import ROW, Triples
 from tests import reference
 from tests.reference import Triple
-from tests.strategies import to_list, to_triples
+from tests.strategies import RandomGraph, graphs, to_list, to_triples
 
 row = st.integers(0, 12)
 triple_lists = st.lists(st.tuples(row, st.integers(0, 3), row), max_size=80)
@@ -81,3 +81,15 @@ def test_the_first_unsound_triple_is_found(triples: list[Triple], entities: int,
         assert kernels.first_unsound(to_triples(some), entities, relations) == expected
     assert kernels.first_unsound(to_triples(reference.canonical(triples)), 13, 4) == -1
     assert kernels.first_unsound(to_triples([(-1, 0, 0)]), 13, 4) == 0
+
+
+@given(graphs(max_rows=8, max_triples=24), st.integers(0, 20))
+def test_every_object_keeps_a_triple(graph: RandomGraph, count: int) -> None:
+    triples = to_triples(graph.triples)
+    entities = np.bincount(triples.head, minlength=graph.rows) + np.bincount(triples.tail, minlength=graph.rows)
+    relations = np.bincount(triples.relation, minlength=graph.relations)
+    found = kernels.removable_triples(triples.head, triples.relation, triples.tail, entities, relations, count)
+    assert found.tolist() == reference.removable_triples(graph.triples, count)
+    left = [triple for i, triple in enumerate(graph.triples) if i not in set(found.tolist())]
+    assert {e for h, _, t in left for e in (h, t)} == {e for h, _, t in graph.triples for e in (h, t)}
+    assert {r for _, r, _ in left} == {r for _, r, _ in graph.triples}

@@ -202,7 +202,7 @@ from dkge_dist.graph.topology import Topology
 from dkge_dist.kernels.adjacency import ragged
 from dkge_dist.kernels.batches import RowNumbering
 from dkge_dist.kernels.contexts import Sampling, build_contexts
-from dkge_dist.kernels.optimizers import adagrad_rows
+from dkge_dist.kernels.rows import adagrad_rows
 from dkge_dist.kernels.ragged import ragged_batch
 from dkge_dist.model.dkge import Encoder
 from dkge_dist.model.losses import Negatives, softmax_loss

@@ -32,7 +32,7 @@ from pyoxigraph import BlankNode, DefaultGraph, Quad, RdfFormat, Triple, parse, 
 from dkge_dist.graph.labels import Labels
 from dkge_dist.graph.sources.base import NameBatch, Rejects, Source, SourceError, TripleBatch
 from dkge_dist.graph.sources.files import UTF8_MARK, BlockStream, read_blocks, read_line_chunks
-from dkge_dist.kernels.text import NEWLINE, QUOTE, any_byte, equal_to, last_byte, split_statements
+from dkge_dist.kernels.text import NEWLINE, QUOTE, equal_to, last_byte, split_statements
 from dkge_dist.types import Array, UsageError
 
 WINDOW_LINES = 64
@@ -342,7 +342,7 @@ def _language_ranks(suffix: Labels, language: str) -> Array:
 
 def _unescaped(text: Labels) -> Labels:
     """Without the escapes of N-Triples. Few texts have any, so these are Python strings."""
-    escaped = np.flatnonzero(any_byte(text.data, text.start, text.stop, BACKSLASH, BACKSLASH))
+    escaped = np.flatnonzero(last_byte(text.data, text.start, text.stop, BACKSLASH) >= 0)
     plain = Labels.from_strings(_ESCAPE.sub(_character, text[int(i)]) for i in escaped)
     return text.replaced(escaped, plain) if len(plain) else text
 
