@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dkge_dist.kernels.csr import Adjacency, entry, joins, locate, lower_bound
+from dkge_dist.kernels.csr import Adjacency, entries_to, entry, joins, locate, lower_bound
 from dkge_dist.kernels.jit import as_readonly, kernel
 from dkge_dist.types import OFFSET, ROW, Array, Triples
 
@@ -57,9 +57,8 @@ def _links(out, one, other, count):  # type: ignore[no-untyped-def]
     for i in range(one.shape[0]):
         count[i] = 0
         for a, b in ((one[i], other[i]), (other[i], one[i])):
-            patched, begin, end = locate(out, a)
-            first = lower_bound(out, patched, begin, end, np.int64(b) << 32)
-            count[i] += lower_bound(out, patched, begin, end, np.int64(b + 1) << 32) - first
+            _, first, last = entries_to(out, a, b)
+            count[i] += last - first
             if one[i] == other[i]:
                 break
 

@@ -16,8 +16,9 @@ import numpy as np
 
 from dkge_dist.kernels.byte_distances import ERROR_BITS, rows_within
 from dkge_dist.kernels.hashing import count_bits, lowest_set_bit, xxh64
-from dkge_dist.kernels.jit import as_readonly, estimate, parallel_kernel, prange, subkernel
-from dkge_dist.kernels.ranks import TILE, FilteredCandidates, among_candidates, count_closer
+from dkge_dist.kernels.jit import as_readonly, parallel_kernel, prange, subkernel
+from dkge_dist.kernels.ranks import TILE, FilteredCandidates, among_candidates, count_closer, ordered_distance
+from dkge_dist.kernels.vectors import distance
 from dkge_dist.types import OFFSET, ROW, Array
 
 QUERIES = 1024
@@ -178,24 +179,6 @@ def _asked_of(candidates, at, tile):  # type: ignore[no-untyped-def]
     return asked, at
 
 
-@estimate
-def _estimate(query_QD, q, table_ED, row):  # type: ignore[no-untyped-def]
-    """The distance of a query to a row, added in any order."""
-    total = np.float32(0)
-    for d in range(query_QD.shape[1]):
-        total += abs(query_QD[q, d] - table_ED[row, d])
-    return total
-
-
-@subkernel
-def _distance(query_QD, q, table_ED, row):  # type: ignore[no-untyped-def]
-    """The same, in the order of `ranks`."""
-    total = np.float32(0)
-    for d in range(query_QD.shape[1]):
-        total += abs(query_QD[q, d] - table_ED[row, d])
-    return total
-
-
 @parallel_kernel
 def _count_closer(asking, table_ED, tiles_TGW, candidates, filtered, closer_SQ, equal_SQ):  # type: ignore[no-untyped-def]
     queries = asking.query_QD.shape[0]
@@ -225,10 +208,10 @@ def _count_closer(asking, table_ED, tiles_TGW, candidates, filtered, closer_SQ, 
                 near &= ~sure
                 while near != 0:
                     row, near = tile * TILE + lowest_set_bit(near), near & (near - np.uint64(1))
-                    about = _estimate(asking.query_QD, q, table_ED, row)
+                    about = distance(asking.query_QD[q], table_ED[row])
                     closer_SQ[span, q] += about < asking.surely_Q[q]
                     if not (about < asking.surely_Q[q] or about > asking.hardly_Q[q]):
-                        exactly = _distance(asking.query_QD, q, table_ED, row)
+                        exactly = ordered_distance(asking.query_QD[q], table_ED[row])
                         closer_SQ[span, q] += exactly < asking.bound_Q[q]
                         equal_SQ[span, q] += exactly == asking.bound_Q[q]
 

@@ -237,15 +237,6 @@ class KeptContexts(NamedTuple):
 
 
 @parallel_kernel
-def _pack(contexts, indptr, vertices, mask):  # type: ignore[no-untyped-def]
-    for b in prange(contexts.size.shape[0]):
-        for i in range(contexts.size[b]):
-            vertices[indptr[b] + i] = contexts.vertices[b, i]
-            for w in range(mask.shape[1]):
-                mask[indptr[b] + i, w] = contexts.mask[b, i, w]
-
-
-@parallel_kernel
 def _unpack(kept, numbers, size, vertices, mask):  # type: ignore[no-untyped-def]
     for b in prange(numbers.shape[0]):
         first = kept.indptr[numbers[b]]
@@ -270,7 +261,8 @@ def keep_contexts(neighbours: Adjacency, digest: Array, sampling: Sampling, rows
         end = int(indptr[first + some.shape[0]])
         vertices.resize(end, refcheck=False)
         mask.resize((end, words), refcheck=False)
-        _pack(contexts, as_readonly(indptr[first : first + some.shape[0]]), vertices, mask)
+        is_vertex = np.arange(contexts.vertices.shape[1]) < contexts.size[:, None]
+        vertices[begin:], mask[begin:] = contexts.vertices[is_vertex], contexts.mask[is_vertex]
     return KeptContexts(*(as_readonly(array) for array in (indptr, vertices, mask)))
 
 
@@ -317,19 +309,9 @@ def drop_vertices(contexts: Contexts, numbers: Array, dropped: Array) -> None:
     _drop(contexts.size, contexts.vertices, contexts.mask, as_readonly(numbers, ROW), as_readonly(dropped, ROW))
 
 
-@parallel_kernel
-def _differ(one, other, out):  # type: ignore[no-untyped-def]
-    for b in prange(out.shape[0]):
-        out[b] = one.size[b] != other.size[b]
-        if not out[b]:
-            for i in range(one.size[b]):
-                out[b] |= one.vertices[b, i] != other.vertices[b, i]
-                for w in range(one.mask.shape[2]):
-                    out[b] |= one.mask[b, i, w] != other.mask[b, i, w]
-
-
 def contexts_differ(one: Contexts, other: Contexts) -> Array:
     """For each object of two batches over the same objects: are its two contexts different?"""
-    out = np.empty(one.size.shape[0], np.bool_)
-    _differ(one, other, out)
-    return out
+    is_vertex = np.arange(one.vertices.shape[1]) < one.size[:, None]
+    is_other = (one.vertices != other.vertices) | (one.mask != other.mask).any(2)
+    found: Array = (one.size != other.size) | (is_vertex & is_other).any(1)
+    return found

@@ -104,14 +104,14 @@ def _largest(indptr, first, last):  # type: ignore[no-untyped-def]
 
 
 @subkernel
-def gated(knowledge_D, context_D, share_D, out_D):  # type: ignore[no-untyped-def]
+def _gated(knowledge_D, context_D, share_D, out_D):  # type: ignore[no-untyped-def]
     """out = share · knowledge + (1 − share) · context."""
     for d in range(out_D.shape[0]):
         out_D[d] = context_D[d] + share_D[d] * (knowledge_D[d] - context_D[d])
 
 
 @subkernel
-def query_of(knowledge_D, attention_D, query_D):  # type: ignore[no-untyped-def]
+def _query_of(knowledge_D, attention_D, query_D):  # type: ignore[no-untyped-def]
     """query = attention · ReLU(knowledge): what the attention compares vertices with."""
     for d in range(query_D.shape[0]):
         query_D[d] = attention_D[d] * max(knowledge_D[d], np.float32(0))
@@ -131,15 +131,15 @@ def encode(contexts, rows_UD, knowledge_BD, attention_D, share_D, weight_M, cont
         for b in range(first, last):
             begin, end = contexts.indptr[b], contexts.indptr[b + 1]
             _hidden(contexts, rows_UD, begin, end, hidden_nD)
-            query_of(knowledge_BD[b], attention_D, query_D)
+            _query_of(knowledge_BD[b], attention_D, query_D)
             weight_n = weight_M[begin:end]
-            softmax_weights(hidden_nD, 0, query_D, weight_n)
+            _softmax_weights(hidden_nD, 0, query_D, weight_n)
             sum_rows(context_BD[b], hidden_nD, None, None, weight_n, 0, end - begin, 0, False)
-            gated(knowledge_BD[b], context_BD[b], share_D, out_BD[b])
+            _gated(knowledge_BD[b], context_BD[b], share_D, out_BD[b])
 
 
 @subkernel
-def softmax_weights(hidden_MD, begin, query_D, weight_n):  # type: ignore[no-untyped-def]
+def _softmax_weights(hidden_MD, begin, query_D, weight_n):  # type: ignore[no-untyped-def]
     """weight = softmax of hidden · query over the rows of one context, which begin at `begin`."""
     top = np.float32(-np.inf)
     for i in range(weight_n.shape[0]):
@@ -154,7 +154,7 @@ def softmax_weights(hidden_MD, begin, query_D, weight_n):  # type: ignore[no-unt
 
 
 @subkernel
-def slopes_of_scores(hidden_MD, begin, weight_n, grad_D, slope_n):  # type: ignore[no-untyped-def]
+def _slopes_of_scores(hidden_MD, begin, weight_n, grad_D, slope_n):  # type: ignore[no-untyped-def]
     """Gradients by the scores of one context, of which `weight` is the softmax, from the one by its weighted sum."""
     mean = np.float32(0)
     for i in range(weight_n.shape[0]):
@@ -180,11 +180,11 @@ def _chunk_backward(  # type: ignore[no-untyped-def]
     for b in range(first, last):
         begin, end = contexts.indptr[b], contexts.indptr[b + 1]
         _hidden(contexts, rows_UD, begin, end, hidden_nD)
-        query_of(knowledge_BD[b], attention_D, query_D)
+        _query_of(knowledge_BD[b], attention_D, query_D)
         for d in range(dim):
             by_context_D[d] = grad_BD[b, d] - share_D[d] * grad_BD[b, d]
             by_share_D[d] += grad_BD[b, d] * (knowledge_BD[b, d] - context_BD[b, d])
-        slopes_of_scores(hidden_nD, 0, weight_M[begin:end], by_context_D, slope_n)
+        _slopes_of_scores(hidden_nD, 0, weight_M[begin:end], by_context_D, slope_n)
         slopes_of_attention(hidden_nD, end - begin, begin, weight_M, slope_n, by_context_D, query_D, by_query_D)
         for d in range(dim):
             own = max(knowledge_BD[b, d], np.float32(0))
@@ -215,6 +215,40 @@ def encode_backward(  # type: ignore[no-untyped-def]
     for row in prange(by_rows_UD.shape[0]):
         if learns_U[row]:
             sum_rows(by_rows_UD[row], slot_MD, row_slot, None, None, row_ptr[row], row_ptr[row + 1], 0, False)
+
+
+@parallel_kernel
+def encode_frozen(begin, end, hidden_MD, knowledge_BD, attention_D, share_D, out_BD):  # type: ignore[no-untyped-def]
+    """What `encode` gives, of objects over contexts whose H does not change: it is read from the slots begin:end."""
+    dim = hidden_MD.shape[1]
+    for b in prange(out_BD.shape[0]):
+        weight, size = np.empty(end[b] - begin[b], np.float32), end[b] - begin[b]
+        query_D, context_D = np.empty(dim, np.float32), np.empty(dim, np.float32)
+        _query_of(knowledge_BD[b], attention_D, query_D)
+        _softmax_weights(hidden_MD, begin[b], query_D, weight)
+        sum_rows(context_D, hidden_MD, None, None, weight, 0, size, -begin[b], False)
+        _gated(knowledge_BD[b], context_D, share_D, out_BD[b])
+
+
+@parallel_kernel
+def encode_frozen_backward(  # type: ignore[no-untyped-def]
+    begin, end, hidden_MD, knowledge_BD, attention_D, share_D, grad_BD, by_knowledge_BD
+):
+    """Gradient of `encode_frozen` by `^k`."""
+    dim = hidden_MD.shape[1]
+    for b in prange(grad_BD.shape[0]):
+        size = end[b] - begin[b]
+        weight, slope = np.empty(size, np.float32), np.empty(size, np.float32)
+        vector_D, by_query_D = np.empty(dim, np.float32), np.empty(dim, np.float32)
+        _query_of(knowledge_BD[b], attention_D, vector_D)
+        _softmax_weights(hidden_MD, begin[b], vector_D, weight)
+        for d in range(dim):
+            vector_D[d] = grad_BD[b, d] - share_D[d] * grad_BD[b, d]
+        _slopes_of_scores(hidden_MD, begin[b], weight, vector_D, slope)
+        sum_rows(by_query_D, hidden_MD, None, None, slope, 0, size, -begin[b], False)
+        for d in range(dim):
+            through = attention_D[d] * by_query_D[d] if knowledge_BD[b, d] > 0 else np.float32(0)
+            by_knowledge_BD[b, d] = share_D[d] * grad_BD[b, d] + through
 
 
 def chunks_of(count: int) -> int:

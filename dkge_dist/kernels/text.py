@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dkge_dist.kernels.jit import as_readonly, kernel
+from dkge_dist.kernels.sets import runs
 from dkge_dist.types import OFFSET, Array
 
 NEWLINE = 10
@@ -192,39 +193,6 @@ def split_statements(data: Array) -> tuple[Array, Array]:
 
 
 @kernel
-def _key_slots(data, start, stop, prefix, slots):  # type: ignore[no-untyped-def]
-    for i in range(start.shape[0]):
-        slots[i] = -1
-        first_digit = start[i] + prefix.shape[0]
-        digits = stop[i] - first_digit
-        if digits < 1 or digits > MAX_KEY_DIGITS:
-            continue
-        good = True
-        for j in range(prefix.shape[0]):
-            good = good and data[start[i] + j] == prefix[j]
-        number = 0
-        shorter_keys = 0
-        for j in range(first_digit, stop[i]):
-            byte = int(data[j])
-            good = good and byte >= ZERO and byte <= NINE
-            number = number * 10 + (byte - ZERO)
-            shorter_keys = (shorter_keys + 1) * 10
-        if good:
-            slots[i] = shorter_keys - 10**digits + number
-
-
-def key_slots(data: Array, start: Array, stop: Array, prefix: str) -> Array:
-    """The slot of each key `prefix` + 1 to 9 digits, in 0 .. `MAX_KEY_SLOTS` - 1; -1 for any other field.
-
-    Different digit strings have different slots (`tt1` and `tt0000001` too): shorter ones come first, equally long
-    ones by their number. An array indexed by slots can therefore represent a set of keys.
-    """
-    slots = np.empty(start.shape[0], OFFSET)
-    _key_slots(data, start, stop, np.frombuffer(prefix.encode("ascii"), np.uint8), slots)
-    return slots
-
-
-@kernel
 def _decimals(data, start, stop, values):  # type: ignore[no-untyped-def]
     for i in range(start.shape[0]):
         digits = stop[i] - start[i]
@@ -241,8 +209,23 @@ def _decimals(data, start, stop, values):  # type: ignore[no-untyped-def]
 def decimals(data: Array, start: Array, stop: Array) -> Array:
     """The non-negative decimal number of each field (at most 18 digits); -1 where the field is something else."""
     values = np.empty(start.shape[0], np.int64)
-    _decimals(data, start, stop, values)
+    _decimals(as_readonly(data), as_readonly(start), as_readonly(stop), values)
     return values
+
+
+def key_slots(data: Array, start: Array, stop: Array, prefix: str) -> Array:
+    """The slot of each key `prefix` + 1 to 9 digits, in 0 .. `MAX_KEY_SLOTS` - 1; -1 for any other field.
+
+    Different digit strings have different slots (`tt1` and `tt0000001` too): shorter ones come first, equally long
+    ones by their number. An array indexed by slots can therefore represent a set of keys.
+    """
+    begin = start + len(prefix.encode("ascii"))
+    may_be = (stop > begin) & (stop - begin <= MAX_KEY_DIGITS)
+    first, begin = np.where(may_be, start, stop), np.where(may_be, begin, stop)
+    number = decimals(data, begin, stop)
+    shorter_keys = np.array([(10**digits - 10) // 9 for digits in range(MAX_KEY_DIGITS + 1)])[stop - begin]
+    is_key = may_be & (number >= 0) & equal_to(data, first, begin, prefix)
+    return np.where(is_key, shorter_keys + number, -1)
 
 
 def equal_to(data: Array, start: Array, stop: Array, constant: str) -> Array:
@@ -252,45 +235,23 @@ def equal_to(data: Array, start: Array, stop: Array, constant: str) -> Array:
     return same_fields(data, start, stop, other, begin, begin + other.shape[0])
 
 
-@kernel
-def _count_items(data, start, stop, separator):  # type: ignore[no-untyped-def]
-    items = 0
-    for i in range(start.shape[0]):
-        if stop[i] > start[i]:
-            items += 1
-            for j in range(start[i], stop[i]):
-                if data[j] == separator:
-                    items += 1
-    return items
-
-
-@kernel
-def _split_lists(data, start, stop, separator, item_start, item_stop, owner):  # type: ignore[no-untyped-def]
-    item = 0
-    for i in range(start.shape[0]):
-        if stop[i] == start[i]:
-            continue
-        begin = start[i]
-        for j in range(start[i], stop[i] + 1):
-            if j == stop[i] or data[j] == separator:
-                item_start[item] = begin
-                item_stop[item] = j
-                owner[item] = i
-                item += 1
-                begin = j + 1
-
-
 def split_lists(data: Array, start: Array, stop: Array, separator: str = ",") -> tuple[Array, Array, Array]:
     """The items of fields that are lists: where each starts and stops, and the field that it belongs to.
 
     An empty field is an empty list; otherwise a field has one item more than separators, empty items included.
     """
-    items = _count_items(data, start, stop, ord(separator))
-    item_start = np.empty(items, OFFSET)
-    item_stop = np.empty(items, OFFSET)
-    owner = np.empty(items, OFFSET)
-    _split_lists(data, start, stop, ord(separator), item_start, item_stop, owner)
-    return item_start, item_stop, owner
+    filled = np.flatnonzero(stop > start)
+    between = np.flatnonzero(data == ord(separator))
+    first = np.searchsorted(between, start[filled])
+    inner = np.searchsorted(between, stop[filled]) - first
+    ends = np.cumsum(inner + 1)
+    is_last = np.zeros(ends[-1] if ends.shape[0] else 0, np.bool_)
+    is_last[ends - 1] = True
+    item_start, item_stop = np.empty(is_last.shape[0], OFFSET), np.empty(is_last.shape[0], OFFSET)
+    item_stop[is_last], item_stop[~is_last] = stop[filled], between[runs(first, inner)]
+    item_start[1:] = item_stop[:-1] + 1
+    item_start[ends - inner - 1] = start[filled]
+    return item_start, item_stop, np.repeat(filled, inner + 1)
 
 
 @kernel

@@ -49,10 +49,10 @@ def _sort_groups(indptr, codes, distinct):  # type: ignore[no-untyped-def]
         distinct[row] = kept - begin
 
 
-@parallel_kernel
+@kernel
 def _unpack_groups(indptr, codes, target, out):  # type: ignore[no-untyped-def]
     head, relation, tail = out.head, out.relation, out.tail
-    for row in prange(indptr.shape[0] - 1):
+    for row in range(indptr.shape[0] - 1):
         begin = target[row]
         for k in range(target[row + 1] - begin):
             code = codes[indptr[row] + k]

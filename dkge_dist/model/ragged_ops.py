@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dkge_dist.kernels import frozen_contexts, ragged
+from dkge_dist.kernels import ragged
 from dkge_dist.kernels.jit import as_readonly
 from dkge_dist.kernels.ragged import RaggedBatch
 from dkge_dist.types import Array
@@ -160,14 +160,14 @@ class _EncodeFrozen(torch.autograd.Function):
         given = [tensor.detach().contiguous() for tensor in (hidden_MD, knowledge_BD, attention_D, share_D)]
         out_BD = given[1].new_empty(given[1].shape)
         ctx.given = (begin, end, *(tensor.numpy() for tensor in given))
-        frozen_contexts.encode_frozen(*(*ctx.given, out_BD.numpy()))
+        ragged.encode_frozen(*(*ctx.given, out_BD.numpy()))
         return out_BD
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         by_knowledge_BD = grads[0].new_empty(grads[0].shape)
         given = (*ctx.given, grads[0].contiguous().numpy(), by_knowledge_BD.numpy())
-        frozen_contexts.encode_frozen_backward(*given)
+        ragged.encode_frozen_backward(*given)
         return by_knowledge_BD, None, None, None, None, None
 
 

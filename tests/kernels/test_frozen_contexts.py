@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dkge_dist.kernels.frozen_contexts import encode_frozen, encode_frozen_backward
 from dkge_dist.kernels.jit import as_readonly
+from dkge_dist.kernels.ragged import encode_frozen, encode_frozen_backward
 from dkge_dist.types import OFFSET
 from tests import reference
 
