@@ -13,7 +13,7 @@ import numpy as np
 
 from dkge_dist.kernels.contexts import Contexts
 from dkge_dist.kernels.hashing import count_bits, lowest_set_bit
-from dkge_dist.kernels.jit import as_readonly, kernel, parallel_kernel, prange, subkernel
+from dkge_dist.kernels.jit import as_readonly, kernel, parallel_kernel, prange
 from dkge_dist.types import OFFSET, ROW, Array
 
 WIDTHS = (8, 16, 24, 32, 40)
@@ -45,44 +45,15 @@ class RaggedContexts(NamedTuple):
     entry_weight: Array
 
 
-@subkernel
-def _degree(mask, b, i):  # type: ignore[no-untyped-def]
-    """Degree in Â: the neighbours and the self loop."""
-    degree = 1
-    for w in range(mask.shape[2]):
-        degree += count_bits(mask[b, i, w])
-    return degree
-
-
 @parallel_kernel
-def _fill_padded(contexts, members, scale, size, vertices, adjacency):  # type: ignore[no-untyped-def]
-    width = vertices.shape[1]
+def _fill_padded(flat, members, vertices, adjacency):  # type: ignore[no-untyped-def]
+    indptr, entry_ptr, entry_slot, entry_weight = flat.indptr, flat.entry_ptr, flat.entry_slot, flat.entry_weight
     for k in prange(members.shape[0]):
-        b = members[k]
-        n = contexts.size[b]
-        size[k] = n
-        adjacency[k] = 0
-        for i in range(width):
-            vertices[k, i] = contexts.vertices[b, i] if i < n else PADDING
-        for i in range(n):
-            here = scale[_degree(contexts.mask, b, i)]
-            adjacency[k, i, i] = here * here
-            for w in range(contexts.mask.shape[2]):
-                word = contexts.mask[b, i, w]
-                while word:
-                    j = (w << 6) + lowest_set_bit(word)
-                    if j < i:
-                        value = here * scale[_degree(contexts.mask, b, j)]
-                        adjacency[k, i, j] = value
-                        adjacency[k, j, i] = value
-                    word &= word - np.uint64(1)
-
-
-def _inverse_roots(largest: int) -> Array:
-    """degree^-1/2 for degrees up to `largest`."""
-    degree = np.arange(largest + 1, dtype=np.float32)
-    degree[0] = 1
-    return as_readonly(degree**-0.5, np.float32)
+        first = indptr[members[k]]
+        for slot in range(first, indptr[members[k] + 1]):
+            vertices[k, slot - first] = flat.vertices[slot]
+            for at in range(entry_ptr[slot], entry_ptr[slot + 1]):
+                adjacency[k, slot - first, entry_slot[at] - first] = entry_weight[at]
 
 
 def width_classes(slots: int) -> tuple[int, ...]:
@@ -94,44 +65,40 @@ def width_classes(slots: int) -> tuple[int, ...]:
 
 def padded_blocks(contexts: Contexts) -> list[PaddedBlock]:
     """The batch in its width classes; a class without contexts is left out."""
-    slots = contexts.vertices.shape[1]
-    widths = np.array(width_classes(slots))
+    flat, widths = ragged(contexts), np.array(width_classes(contexts.vertices.shape[1]))
     classes = np.searchsorted(widths, contexts.size)
     blocks = []
     for number, width in enumerate(widths):
         members = np.flatnonzero(classes == number)
         if members.shape[0]:
-            block = PaddedBlock(
-                members,
-                np.empty(members.shape[0], ROW),
-                np.empty((members.shape[0], width), contexts.vertices.dtype),
-                np.empty((members.shape[0], width, width), np.float32),
-            )
-            _fill_padded(contexts, as_readonly(members), _inverse_roots(slots), *block[1:])
-            blocks.append(block)
+            vertices = np.full((members.shape[0], width), PADDING, flat.vertices.dtype)
+            adjacency = np.zeros((members.shape[0], width, width), np.float32)
+            _fill_padded(flat, as_readonly(members), vertices, adjacency)
+            blocks.append(PaddedBlock(members, contexts.size[members], vertices, adjacency))
     return blocks
 
 
 @kernel
-def _count_entries(contexts, indptr, degree):  # type: ignore[no-untyped-def]
-    for b in range(contexts.size.shape[0]):
-        for i in range(contexts.size[b]):
-            degree[indptr[b] + i] = _degree(contexts.mask, b, i)
+def _count_entries(size, mask, indptr, degree):  # type: ignore[no-untyped-def]
+    for b in range(size.shape[0]):
+        for i in range(size[b]):
+            degree[indptr[b] + i] = 1
+            for w in range(mask.shape[2]):
+                degree[indptr[b] + i] += count_bits(mask[b, i, w])
 
 
 @parallel_kernel
-def _fill_ragged(contexts, indptr, degree, scale, ragged_vertices, entry_ptr, entry_slot, weight):  # type: ignore[no-untyped-def]
-    for b in prange(contexts.size.shape[0]):
+def _fill_ragged(size, mask, indptr, degree, scale, entry_ptr, entry_slot, weight):  # type: ignore[no-untyped-def]
+    for b in prange(size.shape[0]):
         first = indptr[b]
-        for i in range(contexts.size[b]):
-            ragged_vertices[first + i] = contexts.vertices[b, i]
+        for i in range(size[b]):
             at = entry_ptr[first + i]
             here = scale[degree[first + i]]
             entry_slot[at] = first + i
             weight[at] = here * here
             at += 1
-            for w in range(contexts.mask.shape[2]):
-                word = contexts.mask[b, i, w]
+            for w in range(mask.shape[2]):
+                word = mask[b, i, w]
                 while word:
                     j = first + (w << 6) + lowest_set_bit(word)
                     entry_slot[at] = j
@@ -142,28 +109,16 @@ def _fill_ragged(contexts, indptr, degree, scale, ragged_vertices, entry_ptr, en
 
 def ragged(contexts: Contexts) -> RaggedContexts:
     """The batch as one CSR, without any padding."""
-    indptr = np.zeros(contexts.size.shape[0] + 1, OFFSET)
-    np.cumsum(contexts.size, out=indptr[1:])
+    size, slots = contexts.size, contexts.vertices.shape[1]
+    indptr = np.zeros(size.shape[0] + 1, OFFSET)
+    np.cumsum(size, out=indptr[1:])
     degree = np.empty(indptr[-1], OFFSET)
-    _count_entries(contexts, as_readonly(indptr), degree)
+    _count_entries(size, contexts.mask, indptr, degree)
     entry_ptr = np.zeros(indptr[-1] + 1, OFFSET)
     np.cumsum(degree, out=entry_ptr[1:])
-    out = RaggedContexts(
-        indptr,
-        np.empty(indptr[-1], contexts.vertices.dtype),
-        entry_ptr,
-        np.empty(entry_ptr[-1], ROW),
-        np.empty(entry_ptr[-1], np.float32),
-    )
-    scale = _inverse_roots(contexts.vertices.shape[1])
-    _fill_ragged(
-        contexts,
-        as_readonly(indptr),
-        as_readonly(degree),
-        scale,
-        out.vertices,
-        as_readonly(entry_ptr),
-        out.entry_slot,
-        out.entry_weight,
-    )
-    return out
+    entry_slot, weight = np.empty(entry_ptr[-1], ROW), np.empty(entry_ptr[-1], np.float32)
+    scale = np.arange(1, slots + 1, dtype=np.float32) ** np.float32(-0.5)
+    scale = np.concatenate([np.ones(1, np.float32), scale])
+    _fill_ragged(size, contexts.mask, indptr, degree, scale, entry_ptr, entry_slot, weight)
+    vertices = contexts.vertices[np.arange(slots) < size[:, None]]
+    return RaggedContexts(indptr, vertices, entry_ptr, entry_slot, weight)

@@ -1,4 +1,4 @@
-"""Short ranges sorted, and arrays that grow, inside a kernel."""
+"""Ranges sorted and searched, and arrays that grow, inside a kernel."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ INSERTION_SORT_UP_TO = 24
 
 
 @subkernel
-def sort_range(values, begin, end):  # type: ignore[no-untyped-def]
-    """Sort `values[begin:end]` in place. Most ranges are short, where insertion sort is fastest."""
-    if end - begin > INSERTION_SORT_UP_TO:
-        values[begin:end].sort()
-        return
+def sort_few(values, begin, end):  # type: ignore[no-untyped-def]
+    """Sort `values[begin:end]` in place by insertion: fastest for short ranges, and quickly compiled."""
     for i in range(begin + 1, end):
         value = values[i]
         j = i
@@ -22,6 +19,27 @@ def sort_range(values, begin, end):  # type: ignore[no-untyped-def]
             values[j] = values[j - 1]
             j -= 1
         values[j] = value
+
+
+@subkernel
+def sort_range(values, begin, end):  # type: ignore[no-untyped-def]
+    """Sort `values[begin:end]` in place, of any length."""
+    if end - begin > INSERTION_SORT_UP_TO:
+        values[begin:end].sort()
+    else:
+        sort_few(values, begin, end)
+
+
+@subkernel
+def first_from(values, begin, end, value):  # type: ignore[no-untyped-def]
+    """The position in ascending `values[begin:end]` of the first that is at least `value`."""
+    while begin < end:
+        middle = (begin + end) // 2
+        if values[middle] < value:
+            begin = middle + 1
+        else:
+            end = middle
+    return begin
 
 
 @subkernel

@@ -2,8 +2,8 @@
 
 A tile is 64 rows as words of 64 bits: word (g, t) holds the codes of the dimensions 8g to 8g + 7 of row t. One
 instruction (PSADBW) sums the differences of 8 such words, with those of a query in all of them, and leaves a sum for
-each row: nothing has to be summed across a register. LLVM does not find it in loops, so it is written out here: a query
-and a tile of dimension 128 take 38 ns, 97 by arithmetic for processors that have no such instruction, and 243 in a plain
+each row: nothing is summed across a register. LLVM does not find it in loops, so it is written out here: a query and
+a tile of dimension 128 take 38 ns, 97 by arithmetic for processors that have no such instruction, and 243 in a plain
 loop. Ranks by codes do little else.
 """
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dkge_dist.kernels.buffers import first_from
 from dkge_dist.kernels.byte_distances import ERROR_BITS, rows_within
 from dkge_dist.kernels.hashing import count_bits, lowest_set_bit, xxh64
 from dkge_dist.kernels.jit import as_readonly, parallel_kernel, prange, subkernel
@@ -157,18 +158,6 @@ def coded(query_QD: Array, bound_Q: Array, grid: Grid) -> CodedQueries:
 
 
 @subkernel
-def _first_from(rows, begin, end, row):  # type: ignore[no-untyped-def]
-    """The position in ascending `rows[begin:end]` of the first that is at least `row`."""
-    while begin < end:
-        middle = (begin + end) // 2
-        if rows[middle] < row:
-            begin = middle + 1
-        else:
-            end = middle
-    return begin
-
-
-@subkernel
 def _asked_of(candidates, at, tile):  # type: ignore[no-untyped-def]
     """A bit for each candidate, from position `at` on, in a tile; and the position after them."""
     asked = np.uint64(0)
@@ -189,10 +178,10 @@ def _count_closer(asking, table_ED, tiles_TGW, candidates, filtered, closer_SQ, 
         begin, end = span * SPAN, min(tiles_TGW.shape[0], (span + 1) * SPAN)
         skip_Q = np.empty(last - first, np.int64)
         for q in range(first, last):
-            skip_Q[q - first] = _first_from(filtered.rows, filtered.indptr[q], filtered.indptr[q + 1], begin * TILE)
+            skip_Q[q - first] = first_from(filtered.rows, filtered.indptr[q], filtered.indptr[q + 1], begin * TILE)
             closer_SQ[span, q] = 0
             equal_SQ[span, q] = 0
-        at = _first_from(candidates, 0, candidates.shape[0], begin * TILE)
+        at = first_from(candidates, 0, candidates.shape[0], begin * TILE)
         for tile in range(begin, end):
             asked, at = _asked_of(candidates, at, tile)
             if asked == 0:
@@ -253,7 +242,7 @@ def _list_near(codes_QG, limit_Q, tiles_TGW, first_tile, candidates, rows_QN, co
         begin, end = span * tiles // spans, (span + 1) * tiles // spans
         for q in range(codes_QG.shape[0]):
             counts_SQ[span, q] = 0
-        first = _first_from(candidates, 0, candidates.shape[0], (first_tile + begin) * TILE)
+        first = first_from(candidates, 0, candidates.shape[0], (first_tile + begin) * TILE)
         at = first
         for tile in range(begin, end):
             asked, at = _asked_of(candidates, at, first_tile + tile)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dkge_dist.kernels.buffers import sort_range
+from dkge_dist.kernels.buffers import sort_few
 from dkge_dist.kernels.csr import Adjacency, entry, has, locate
 from dkge_dist.kernels.hashing import combine
 from dkge_dist.kernels.jit import as_readonly, kernel, parallel_kernel, prange, subkernel
@@ -119,7 +119,7 @@ def _sample(adjacency, digest, sampling, row, vertices, priority, heap):  # type
         layer = layer_end
         if size == sampling.cap + 1 or size == layer_end:
             break
-    sort_range(vertices, 1, size)
+    sort_few(vertices, 1, size)
     return size
 
 

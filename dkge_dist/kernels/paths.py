@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dkge_dist.kernels.buffers import append, sort_distinct, sort_range
+from dkge_dist.kernels.buffers import append, first_from, sort_distinct, sort_few
 from dkge_dist.kernels.contexts import Contexts, Sampling, bottom_k_offer, join_vertices
 from dkge_dist.kernels.csr import Adjacency, entry, locate, lower_bound
 from dkge_dist.kernels.hashing import combine
@@ -204,7 +204,7 @@ def expand_pairs(sets: PathSets) -> tuple[Array, Array, Array]:
 
 @subkernel
 def _row_range(left, code):  # type: ignore[no-untyped-def]
-    begin = np.searchsorted(left, code)
+    begin = first_from(left, 0, left.shape[0], code)
     end = begin
     while end < left.shape[0] and left[end] == code:
         end += 1
@@ -248,14 +248,14 @@ def _build(left, right, bits, digest, sampling, rows, size, vertices, mask):  # 
                 at += 1
             vertices[b, n : n + found] = heap[:found]
             n += found
-        sort_range(vertices[b], 1, n)
+        sort_few(vertices[b], 1, n)
         size[b] = n
         mask[b, :n] = 0
         for i in range(1, n):
             join_vertices(mask[b], 0, i)
             others, others_end = _row_range(left, vertices[b, i])
             for j in range(i + 1, n):
-                others += np.searchsorted(right[others:others_end], vertices[b, j])
+                others = first_from(right, others, others_end, vertices[b, j])
                 if others < others_end and right[others] == vertices[b, j]:
                     join_vertices(mask[b], i, j)
 
