@@ -164,41 +164,6 @@ def _slopes_of_scores(hidden_MD, begin, weight_n, grad_D, slope_n):  # type: ign
         slope_n[i] = weight_n[i] * (slope_n[i] - mean)
 
 
-@subkernel
-def _chunk_backward(  # type: ignore[no-untyped-def]
-    chunk, contexts, rows_UD, knowledge_BD, attention_D, share_D, weight_M, context_BD, grad_BD, learns_U, slot_MD,
-    by_knowledge_BD, by_attention_D, by_share_D,
-):  # fmt: skip
-    count, dim = grad_BD.shape
-    first, last = chunk * CHUNK, min(count, (chunk + 1) * CHUNK)
-    largest = _largest(contexts.indptr, first, last)
-    hidden_nD, slope_n = np.empty((largest, dim), np.float32), np.empty(largest, np.float32)
-    query_D, by_query_D = np.empty(dim, np.float32), np.empty(dim, np.float32)
-    by_context_D = np.empty(dim, np.float32)
-    for d in range(dim):
-        by_attention_D[d] = by_share_D[d] = 0
-    for b in range(first, last):
-        begin, end = contexts.indptr[b], contexts.indptr[b + 1]
-        _hidden(contexts, rows_UD, begin, end, hidden_nD)
-        _query_of(knowledge_BD[b], attention_D, query_D)
-        for d in range(dim):
-            by_context_D[d] = grad_BD[b, d] - share_D[d] * grad_BD[b, d]
-            by_share_D[d] += grad_BD[b, d] * (knowledge_BD[b, d] - context_BD[b, d])
-        _slopes_of_scores(hidden_nD, 0, weight_M[begin:end], by_context_D, slope_n)
-        slopes_of_attention(hidden_nD, end - begin, begin, weight_M, slope_n, by_context_D, query_D, by_query_D)
-        for d in range(dim):
-            own = max(knowledge_BD[b, d], np.float32(0))
-            by_attention_D[d] += by_query_D[d] * own
-            through = attention_D[d] * by_query_D[d] if own > 0 else np.float32(0)
-            by_knowledge_BD[b, d] = share_D[d] * grad_BD[b, d] + through
-        for slot in range(begin, end):
-            if learns_U[contexts.slot_row[slot]]:
-                one, other = contexts.entry_ptr[slot], contexts.entry_ptr[slot + 1]
-                sum_rows(
-                    slot_MD[slot], hidden_nD, contexts.entry_slot, None, contexts.entry_weight, one, other, begin, False
-                )
-
-
 @parallel_kernel
 def encode_backward(  # type: ignore[no-untyped-def]
     contexts, rows_UD, knowledge_BD, attention_D, share_D, weight_M, context_BD, grad_BD, learns_U, slot_MD, by_rows_UD,
@@ -206,11 +171,34 @@ def encode_backward(  # type: ignore[no-untyped-def]
 ):  # fmt: skip
     """Gradients of `encode`, over the same entries: Â is symmetric. Those of parameters are sums over each `CHUNK` of
     contexts, to be added up; of rows only those that learn are written. `slot_MD` is scratch."""
+    count, dim = grad_BD.shape
     for chunk in prange(by_share_CD.shape[0]):
-        _chunk_backward(
-            chunk, contexts, rows_UD, knowledge_BD, attention_D, share_D, weight_M, context_BD, grad_BD, learns_U,
-            slot_MD, by_knowledge_BD, by_attention_CD[chunk], by_share_CD[chunk],
-        )  # fmt: skip
+        first, last = chunk * CHUNK, min(count, (chunk + 1) * CHUNK)
+        largest = _largest(contexts.indptr, first, last)
+        hidden_nD, slope_n = np.empty((largest, dim), np.float32), np.empty(largest, np.float32)
+        query_D, by_query_D = np.empty(dim, np.float32), np.empty(dim, np.float32)
+        by_context_D = np.empty(dim, np.float32)
+        by_attention_D, by_share_D = np.zeros(dim, np.float32), np.zeros(dim, np.float32)
+        for b in range(first, last):
+            begin, end = contexts.indptr[b], contexts.indptr[b + 1]
+            _hidden(contexts, rows_UD, begin, end, hidden_nD)
+            _query_of(knowledge_BD[b], attention_D, query_D)
+            for d in range(dim):
+                by_context_D[d] = grad_BD[b, d] - share_D[d] * grad_BD[b, d]
+                by_share_D[d] += grad_BD[b, d] * (knowledge_BD[b, d] - context_BD[b, d])
+            _slopes_of_scores(hidden_nD, 0, weight_M[begin:end], by_context_D, slope_n)
+            slopes_of_attention(hidden_nD, end - begin, begin, weight_M, slope_n, by_context_D, query_D, by_query_D)
+            for d in range(dim):
+                own = max(knowledge_BD[b, d], np.float32(0))
+                by_attention_D[d] += by_query_D[d] * own
+                through = attention_D[d] * by_query_D[d] if own > 0 else np.float32(0)
+                by_knowledge_BD[b, d] = share_D[d] * grad_BD[b, d] + through
+            for slot in range(begin, end):
+                if learns_U[contexts.slot_row[slot]]:
+                    one, other, weight = contexts.entry_ptr[slot], contexts.entry_ptr[slot + 1], contexts.entry_weight
+                    sum_rows(slot_MD[slot], hidden_nD, contexts.entry_slot, None, weight, one, other, begin, False)
+        by_attention_CD[chunk, :] = by_attention_D
+        by_share_CD[chunk, :] = by_share_D
     row_ptr, row_slot = contexts.row_ptr, contexts.row_slot
     for row in prange(by_rows_UD.shape[0]):
         if learns_U[row]:

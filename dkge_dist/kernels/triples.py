@@ -180,16 +180,6 @@ def contains(triples: Triples, queries: Triples) -> Array:
     return positions(triples, queries) >= 0
 
 
-@kernel
-def _places_of(values, is_wanted, places):  # type: ignore[no-untyped-def]
-    count = 0
-    for i in range(values.shape[0]):
-        if is_wanted[values[i]]:
-            places[count] = i
-            count += 1
-    return count
-
-
 def beginning(triples: Triples, rows: Array) -> Array:
     """Where the canonical `triples` stand whose head is among ascending `rows`. Costs log(count) per row."""
     # Of the type of the column: numpy would convert all of it to another one.
@@ -204,9 +194,7 @@ def touching(triples: Triples, rows: Array, row_count: int) -> Triples:
         return Triples.empty()
     is_wanted = np.zeros(row_count, np.bool_)
     is_wanted[rows] = True
-    places = np.empty(triples.count, OFFSET)  # Pages that nothing is written to cost nothing.
-    ended = places[: _places_of(as_readonly(triples.tail, ROW), as_readonly(is_wanted), places)]
-    return triples.take(distinct(beginning(triples, rows), ended))
+    return triples.take(distinct(beginning(triples, rows), np.flatnonzero(is_wanted[triples.tail])))
 
 
 @kernel
