@@ -94,14 +94,13 @@ class _StanzaReader:
             if is_empty and number not in chunk.emptied:
                 self.end_stanza()
                 continue
-            continues = self.current is not None
             self.first_line = self.first_line or number
             if is_empty:
                 # The stanza goes on, but a field that cannot be read has no continuation.
                 self.current = []
             elif line[0] not in " \t":
                 self.current = self._begin_field(number, line)
-            elif self.current is not None and continues:
+            elif self.current is not None:
                 self.current.append(line)
             else:
                 self.current = []

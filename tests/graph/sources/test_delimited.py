@@ -53,7 +53,11 @@ def test_crlf_after_a_first_line_that_is_set_aside(tmp_path: Path) -> None:
     ]
 
 
-def test_carriage_return_without_crlf_is_part_of_the_label_and_counted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("chunk", [8, 1 << 20])
+def test_carriage_return_without_crlf_is_part_of_the_label_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    monkeypatch.setattr(files, "CHUNK_BYTES", chunk)
     mixed = source(tmp_path, "a\tr\tb\nc\tr\td\r\n")
     assert triples(mixed) == [("a", "r", "b"), ("c", "r", "d\r")]
     assert mixed.counts == {"last fields that end in a carriage return": 1}
