@@ -165,11 +165,16 @@ class _StoredLists:
     def __init__(self, arrays: Mapping[str, Array], snapshot: Snapshot, entry: ListsEntry) -> None:
         self._arrays, self._entry = arrays, entry
         self._rows, self._relations = snapshot.base.entity_rows, snapshot.relation_rows
+        self._train = snapshot.base.splits[Split.TRAIN].count
 
     def topology(self) -> Topology:
         """Of the base in full."""
         lists = (self._lists(kind, ("indptr", "entries"), self._rows) for kind in KINDS)
-        return Topology(*(Adjacency.of(*some) for some in lists))
+        topology = Topology(*(Adjacency.of(*some) for some in lists))
+        # Lists of another base would give wrong answers without a word.
+        if self._named("outgoing.entries").shape[0] != self._train:
+            raise self._damaged("outgoing lists")
+        return topology
 
     def are_thinned_by(self, limits: WalkLimits) -> bool:
         """Is the sample of hubs the one that these limits ask for?"""

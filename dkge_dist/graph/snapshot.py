@@ -75,6 +75,11 @@ class Snapshot:
         """The snapshot after `diff`, on the same base."""
         return Snapshot(self.base, self.diff.then(diff), entity_rows, relation_rows)
 
+    def folded(self) -> Snapshot:
+        """The same graph as a base of its own."""
+        train, valid, test = (self.triples(split) for split in Split)
+        return Snapshot.full((train, valid, test), self.entity_rows, self.relation_rows)
+
     def count(self, split: Split) -> int:
         """Triples of one split."""
         change = self.diff.splits[split]

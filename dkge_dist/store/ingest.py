@@ -16,7 +16,7 @@ from dkge_dist.graph.dictionary import Dictionary, Segment, names_of_rows
 from dkge_dist.graph.diff import EMPTY_CONTENT, Diff, content_after
 from dkge_dist.graph.holdout import HeldOut
 from dkge_dist.graph.labels import Labels
-from dkge_dist.graph.snapshot import Base, Snapshot
+from dkge_dist.graph.snapshot import Snapshot
 from dkge_dist.graph.source_diff import diff_of_changes, diff_of_snapshot, diff_of_splits, encode
 from dkge_dist.graph.sources.base import NameBatch, Rejects, Source, SourceError
 from dkge_dist.store.display_names import add_names
@@ -33,7 +33,6 @@ from dkge_dist.store.guards import (
     refuse_unknown_labels,
 )
 from dkge_dist.store.manifest import (
-    BaseEntry,
     CurrentEntry,
     DisplayNamesEntry,
     Manifest,
@@ -160,11 +159,15 @@ def ingest(
         "counts": counts,
     }
     snapshot = draft.before.after(diff, len(draft.names[0]), len(draft.names[1]))
+    is_full = draft.current is None or _fold(store, draft.current, snapshot)
+    if is_full:
+        # As whoever opens it finds it: a model names lists by the base that its snapshot stands on.
+        snapshot = snapshot.folded()
     names = _with_segments(draft.names, [dictionary.grown for dictionary in draft.names])
     changed = _changed_names(store, draft.head, draft.named)
     store.ensure()
     with store.storage.staging() as staging:
-        entry = SnapshotEntry(**facts, **_save_snapshot(store, staging, draft.current, snapshot, diff))
+        entry = SnapshotEntry(**facts, **_save_snapshot(staging, draft.current, snapshot, diff, is_full))
         brought = _save_labels(staging, draft, names) | {
             "name_runs": store.name_runs_with(staging, draft.head, entry.name),
             "trained_runs": remember(staging, draft.head, names, diff.deleted),
@@ -267,18 +270,14 @@ def _free_name(store: Store, wanted: str, version: int) -> str:
 
 
 def _save_snapshot(
-    store: Store, staging: Staging, before: SnapshotManifest | None, snapshot: Snapshot, diff: Diff
+    staging: Staging, before: SnapshotManifest | None, snapshot: Snapshot, diff: Diff, is_full: bool
 ) -> dict[str, Any]:
     """The change to the parent, and the whole where there is no parent or the changes have become many."""
-    base: BaseEntry | None = None
-    if before is None or _fold(store, before, snapshot):
-        splits = tuple(snapshot.triples(split) for split in Split)
-        base = save_base(staging, Base.of(splits, snapshot.entity_rows, snapshot.relation_rows))  # type: ignore[arg-type]
     came = diff.emerging_entities.shape[0] - diff.removed_entities.shape[0]
     relations_came = diff.emerging_relations.shape[0] - diff.removed_relations.shape[0]
     return {
         "parent": before.version if before else None,
-        "base": base,
+        "base": save_base(staging, snapshot.base) if is_full else None,
         "change": save_change(staging, diff) if before else None,
         "entities": (before.snapshot.entities if before else 0) + came,
         "relations": (before.snapshot.relations if before else 0) + relations_came,

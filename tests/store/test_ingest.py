@@ -248,6 +248,8 @@ class TestIngested:
             assert labelled(found.triples(split), names) == content(path, version)[split]
         stored = Store.open(path).snapshot(Store.open(path).find_snapshot(version), head(path))
         assert (found.entity_rows, found.relation_rows) == (stored.entity_rows, stored.relation_rows)
+        # It stands on the same base: a model names neighbour lists by it.
+        assert labelled(found.base.splits[Split.TRAIN], names) == labelled(stored.base.splits[Split.TRAIN], names)
         assert np.array_equal(found.entities_alive, stored.entities_alive)
         assert np.array_equal(found.relations_alive, stored.relations_alive)
 
