@@ -254,7 +254,9 @@ class Model(Asked):
     @property
     def topology(self) -> Topology:
         """The train triples as neighbour lists."""
-        return self._graph.full
+        # Whoever learnt has them in memory, with the evidence that walks them.
+        evidence: Evidence | None = self.__dict__.get("evidence")
+        return evidence.graph.graph.full if evidence is not None else self._graph.full
 
     @once
     def _graph(self) -> WalkedGraph:
