@@ -68,7 +68,7 @@ def publish(path: Path, change: Callable[[TableEntry], TableEntry]) -> None:
 def questions(path: Path) -> list[Any]:
     """Answers, ranks and neighbours of the current model."""
     with dkge_dist.open(path) as asked:
-        assert isinstance(asked.session.embedding.entities, CodedIndex) == (joint(Store.open(path)).codes is not None)
+        assert isinstance(asked.model.embedding.entities, CodedIndex) == (joint(Store.open(path)).codes is not None)
         return [
             [[(a.entity, a.score) for a in asked.answer(f"e{n}", "r1", evidence=n % 2 == 0)] for n in range(1, 9)],
             [[(n.entity, n.score) for n in asked.similar(f"e{n}")] for n in range(1, 9)],

@@ -50,7 +50,7 @@ def run_demo(
     chosen = _empty_folder(folder or FOLDER)
     report = _Demo(chosen, tell, quiet, settings).run()
     report["seconds"] = round(time.monotonic() - began, 3)
-    (chosen / REPORT).write_text(json.dumps(report, indent=1), encoding="utf-8")
+    (chosen / REPORT).write_text(json.dumps(report, indent=1, default=dict), encoding="utf-8")
     return report
 
 
