@@ -27,7 +27,7 @@ install: $(INSTALLED)  ## install the package and the developers' tools into .ve
 demo: $(RUNTIME)  ## the whole story on an embedded evolving graph
 	$(BIN)/dkge demo
 
-test: $(INSTALLED)  ## the tests (and `make check`), nine minutes on two quiet cores where no kernel is compiled yet
+test: $(INSTALLED)  ## the tests (and `make check`), seven and a half minutes on two quiet cores where no kernel is compiled yet
 	$(MAKE) --no-print-directory --jobs 2 check pytest
 
 pytest: $(INSTALLED)
